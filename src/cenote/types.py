@@ -1,0 +1,162 @@
+"""The nouns: what goes in, what crosses each border, what comes out. No torch, no web.
+
+Arrays are numpy. A record is frozen where it crosses a border.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import CenoteError
+
+IntArray: TypeAlias = NDArray[np.int32]
+FloatArray: TypeAlias = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two texts that a cross-encoder reads together.
+
+    Args:
+        text: The first text, for example the query.
+        text_pair: The second text, for example the document.
+    """
+
+    text: str
+    text_pair: str
+
+
+Prompt: TypeAlias = "str | Pair | Sequence[int] | NDArray[Any] | Mapping[str, Any]"
+"""One input: a text, a `Pair`, token ids, or a dict with `prompt`, `prompt_token_ids`, or `text` and `text_pair`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """One input as token ids, taken as they are: nothing is added and only the length is checked.
+
+    Args:
+        ids: int32 `[n]`.
+    """
+
+    ids: IntArray
+
+
+Input: TypeAlias = "str | Pair | Tokens"
+"""One parsed input, as the machine takes it; `inputs.parse` makes it from a `Prompt`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """One input after tokenising.
+
+    Args:
+        ids: Token ids with special tokens, int32 `[n]`.
+        segments: Segment ids (0 for the first text of a pair, 1 for the second), int32 `[n]`; None means all 0.
+        skip: How many leading tokens (those of a prompt) pooling leaves out.
+        num_cut: How many tokens were cut off to fit the limit.
+    """
+
+    ids: IntArray
+    segments: IntArray | None = None
+    skip: int = 0
+    num_cut: int = 0
+
+
+class ReadKey(NamedTuple):
+    """How a sequence's hidden states are read; sequences of one batch may differ.
+
+    Args:
+        task: Name of a task.
+        pooling: Name of the pooling, "" for the checkpoint's own.
+    """
+
+    task: str
+    pooling: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """What the engine hands to a runner: plain arrays and tuples, so that it can cross a process border.
+
+    Args:
+        ids: Token ids of all sequences in a row, int32 `[T]`.
+        segments: Segment ids, int32 `[T]`, or None where all are 0.
+        bounds: Where each sequence starts, and the end, int32 `[S + 1]`.
+        skip: Leading tokens that pooling leaves out, int32 `[S]`.
+        reads: The read key of each sequence, length `S`.
+    """
+
+    ids: IntArray
+    segments: IntArray | None
+    bounds: IntArray
+    skip: IntArray
+    reads: tuple[ReadKey, ...]
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.ids)
+
+    @property
+    def num_seqs(self) -> int:
+        return len(self.reads)
+
+    @classmethod
+    def pack(cls, encoded: Sequence[Encoded], reads: Sequence[ReadKey]) -> Batch:
+        """Lay `encoded` in one row, in the order given."""
+        lengths = [len(e.ids) for e in encoded]
+        bounds = np.zeros(len(encoded) + 1, np.int32)
+        np.cumsum(lengths, out=bounds[1:])
+        segments: IntArray | None = None
+        if any(e.segments is not None for e in encoded):
+            segments = np.concatenate(
+                [e.segments if e.segments is not None else np.zeros(len(e.ids), np.int32) for e in encoded]
+            )
+        return cls(
+            ids=np.concatenate([e.ids for e in encoded]),
+            segments=segments,
+            bounds=bounds,
+            skip=np.array([e.skip for e in encoded], np.int32),
+            reads=tuple(reads),
+        )
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a finished call gives back to the door, one entry per input, in input order.
+
+    Args:
+        rows: float32 `[N, D]` for tasks with one row per input, else a list of arrays, one per input.
+            Rows of inputs in `errors` are NaN (or empty arrays).
+        encoded: The tokenised inputs, in input order.
+        errors: Position of an input -> why it has no row.
+        queue_s: Seconds from arrival to the first batch.
+        tokenize_s: Seconds spent tokenising.
+        inference_s: Seconds in the model, summed over the batches of this call.
+    """
+
+    rows: FloatArray | list[FloatArray]
+    encoded: list[Encoded]
+    errors: dict[int, CenoteError] = field(default_factory=dict)
+    queue_s: float = 0.0
+    tokenize_s: float = 0.0
+    inference_s: float = 0.0
+
+    @property
+    def num_tokens(self) -> int:
+        """Input tokens after cutting, over all inputs; this is what usage counts."""
+        return sum(len(e.ids) for e in self.encoded)
+
+    @property
+    def num_truncated(self) -> int:
+        """How many inputs were cut."""
+        return sum(1 for e in self.encoded if e.num_cut)
+
+    def raise_first(self) -> None:
+        """Raise the error of the first input that has one; do nothing if all went well."""
+        if self.errors:
+            raise self.errors[min(self.errors)]
