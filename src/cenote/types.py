@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,6 +67,21 @@ class Encoded:
     num_cut: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Length:
+    """What to do with an input that has more tokens than the limit.
+
+    Args:
+        on_long: `refuse` or `cut`.
+        side: Which end loses tokens when it is cut; special tokens stay.
+        limit: Most tokens with special tokens; None means the model's own limit. Never above that.
+    """
+
+    on_long: Literal["refuse", "cut"] = "refuse"
+    side: Literal["left", "right"] = "right"
+    limit: int | None = None
+
+
 class ReadKey(NamedTuple):
     """How a sequence's hidden states are read; sequences of one batch may differ.
 
@@ -123,6 +138,19 @@ class Batch:
             skip=np.array([e.skip for e in encoded], np.int32),
             reads=tuple(reads),
         )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """What a runner gives back for those sequences of a batch that share a read key.
+
+    Args:
+        seqs: Positions of the sequences in the batch, int32 `[n]`.
+        rows: float32 `[n, D]` where each sequence has one row, else one array per sequence.
+    """
+
+    seqs: IntArray
+    rows: FloatArray | list[FloatArray]
 
 
 @dataclass(slots=True)

@@ -1,0 +1,70 @@
+"""Tasks: what one forward can be read as. One module each, found by its name.
+
+`encode` and `shape` run on the CPU and import no torch; `read` runs on the device and is handed its tensors.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+
+from ..errors import UnsupportedTask
+from ..types import Encoded, FloatArray, Input, Length, ReadKey
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..layers.pooling import Spans
+    from ..recipe import Recipe
+    from ..tokenizer import Tokenizer
+
+TASKS = ("embed",)
+"""Names of the tasks, in the order in which a checkpoint's default is looked for."""
+
+
+class Params(Protocol):
+    """Per-request options of a task; frozen."""
+
+    def check(self, recipe: Recipe) -> None:
+        """Raise `BadInput` where this model cannot do what is asked, before any work."""
+
+
+class Task(Protocol):
+    """The contract of a task module."""
+
+    NAME: str
+
+    def serves(self, recipe: Recipe) -> bool:
+        """Whether this checkpoint can be read as this task."""
+
+    def default_params(self) -> Params:
+        """Options that change nothing."""
+
+    def encode(
+        self, recipe: Recipe, tokenizer: Tokenizer, inputs: Sequence[Input], params: Any, length: Length
+    ) -> list[Encoded]:
+        """Token ids of `inputs`, prompts applied, cut or refused by `length`."""
+
+    def read_key(self, recipe: Recipe, params: Any) -> ReadKey:
+        """How the hidden states of a request with these options are read."""
+
+    def rows_needed(self, recipe: Recipe, key: ReadKey) -> Literal["first", "last", "all"]:
+        """Which rows of the last layer `read` looks at; the model computes no others."""
+
+    def read(self, head: Any, hidden_TD: torch.Tensor, spans: Spans, key: ReadKey) -> torch.Tensor:
+        """Hidden states to float32 rows, on the device; `head` is what `layers.heads.build` made of the recipe."""
+
+    def shape(self, recipe: Recipe, rows: FloatArray, params: Any) -> FloatArray:
+        """Apply this request's options to its finished rows, on the CPU."""
+
+
+def find(name: str) -> Task:
+    """The task called `name`.
+
+    Raises:
+        UnsupportedTask: There is no such task.
+    """
+    if name not in TASKS:
+        raise UnsupportedTask(f"Unsupported task: {name!r}", allowed=f"Supported tasks: {TASKS}", param="task")
+    return cast(Task, importlib.import_module(f"{__name__}.{name}"))
