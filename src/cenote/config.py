@@ -151,7 +151,9 @@ def _checked(name: str, value: Any, hint: Any) -> Any:
         return float(value)
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
         wanted = " or ".join(kind.__name__ for kind in kinds if kind is not type(None))
-        raise ConfigError(f"{name}={value!r} is of type {type(value).__name__}.", allowed=f"It takes {wanted}.", param=name)
+        raise ConfigError(
+            f"{name}={value!r} is of type {type(value).__name__}.", allowed=f"It takes {wanted}.", param=name
+        )
     return value
 
 
@@ -171,7 +173,5 @@ def _parsed(variable: str, text: str, hint: Any) -> Any:
         if float in kinds:
             return float(text)
     except (KeyError, ValueError):
-        raise ConfigError(
-            f"{variable}={text!r} cannot be read.", allowed=f"It takes {hint}.", param=variable
-        ) from None
+        raise ConfigError(f"{variable}={text!r} cannot be read.", allowed=f"It takes {hint}.", param=variable) from None
     return _checked(variable, text, hint)

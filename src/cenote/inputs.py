@@ -44,7 +44,9 @@ def parse_one(prompt: Any, index: int = 0) -> Input:
         return _parse_dict(prompt, index)
     if isinstance(prompt, (Sequence, np.ndarray)) and not isinstance(prompt, (bytes, bytearray)):
         return Tokens(_ids(prompt, index))
-    raise BadInput(f"Prompt {index} is of type {type(prompt).__name__}.", allowed=_ALLOWED, param="prompts", index=index)
+    raise BadInput(
+        f"Prompt {index} is of type {type(prompt).__name__}.", allowed=_ALLOWED, param="prompts", index=index
+    )
 
 
 def _parse_dict(prompt: Mapping[str, Any], index: int) -> Input:

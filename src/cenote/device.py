@@ -1,0 +1,114 @@
+"""Which device and which precision, chosen once, with the reason."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from .config import MachineSettings
+from .errors import ConfigError
+
+DTYPES: Final = {
+    "float32": torch.float32,
+    "float": torch.float32,
+    "float16": torch.float16,
+    "half": torch.float16,
+    "bfloat16": torch.bfloat16,
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one model runs on this machine.
+
+    Args:
+        device: Where it runs.
+        dtype: Precision of the layers; pooling, normalising and heads are float32 always.
+        reasons: Name of a value -> why it is what it is.
+        num_workers, threads_per_worker, max_batch_tokens: Resolved settings.
+    """
+
+    device: torch.device
+    dtype: torch.dtype
+    reasons: dict[str, str]
+    num_workers: int
+    threads_per_worker: int
+    max_batch_tokens: int
+
+
+def plan(machine: MachineSettings, dtype: str, stored: str) -> Plan:
+    """Decide.
+
+    Args:
+        dtype: The setting: `auto` or a name of `DTYPES`.
+        stored: The precision of the stored weights, a name of `DTYPES`.
+
+    Raises:
+        ConfigError: A name is unknown, or the device is not there.
+    """
+    device, why_device = _device(machine.device)
+    chosen, why_dtype = _dtype(dtype, stored, device)
+    cores = num_cores()
+    on_cpu = device.type == "cpu"
+    workers = machine.num_workers or (cores if on_cpu else 1)
+    return Plan(
+        device=device,
+        dtype=chosen,
+        reasons={"device": why_device, "dtype": why_dtype},
+        num_workers=workers,
+        threads_per_worker=machine.threads_per_worker or max(1, cores // workers),
+        # On the CPU a batch should stay in the caches; elsewhere it should fill the device.
+        max_batch_tokens=machine.max_batch_tokens or (1024 if on_cpu else 16384),
+    )
+
+
+def num_cores() -> int:
+    """Cores this process may use: its affinity, cut down to the quota of its control group, at least 1."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = _cgroup_quota()
+    return max(1, cores if quota is None else min(cores, int(quota)))
+
+
+def _cgroup_quota(path: Path = Path("/sys/fs/cgroup/cpu.max")) -> float | None:
+    try:
+        quota, period = path.read_text().split()
+    except (OSError, ValueError):
+        return None
+    return None if quota == "max" else float(quota) / float(period)
+
+
+def _device(name: str) -> tuple[torch.device, str]:
+    if name == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda", 0), "auto: the first CUDA device"
+        return torch.device("cpu"), "auto: no CUDA device"
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(
+            f"device={name!r}.", allowed="Allowed are auto, cpu, cuda and cuda:N.", param="device"
+        ) from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"device={name!r}, but this PyTorch sees no CUDA device.", fix="Use cpu.", param="device")
+    return device, "user"
+
+
+def _dtype(name: str, stored: str, device: torch.device) -> tuple[torch.dtype, str]:
+    if name != "auto":
+        if name not in DTYPES:
+            raise ConfigError(f"dtype={name!r}.", allowed=f"Allowed are auto, {', '.join(DTYPES)}.", param="dtype")
+        return DTYPES[name], "user"
+    if stored != "float32" and device.type == "cpu" and not _native(stored):
+        # Without units for half precision every product would be emulated, several times slower than float32.
+        return torch.float32, f"auto: stored as {stored}, for which this CPU has no units"
+    return DTYPES[stored], f"auto: as stored ({stored})"
+
+
+def _native(dtype: str) -> bool:
+    capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+    needed = {"bfloat16": ("amx_bf16", "avx512_bf16"), "float16": ("amx_fp16", "avx512_fp16")}[dtype]
+    return any(bool(capabilities.get(name)) for name in needed)

@@ -1,0 +1,99 @@
+"""The encoder of BERT and its family: attention, then a feed-forward, each added to its input and then normalised.
+
+Source: Vaswani et al. 2017 (arXiv 1706.03762), Devlin et al. 2018 (arXiv 1810.04805).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .attention import PLAIN, Bias, attend
+from .linear import Linear
+from .packed import Bounds, Packed
+
+
+@dataclass(frozen=True)
+class EncoderShape:
+    """Sizes of an encoder.
+
+    Args:
+        hidden_size, num_layers, num_heads, inner_size: `D`, the number of blocks, `H` and `I`.
+        activation: Of the feed-forward, one of `linear.ACTIVATIONS`.
+        norm_eps: Added to the variance in the layer norms.
+    """
+
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    inner_size: int
+    activation: str
+    norm_eps: float
+
+
+class Block(nn.Module):
+    """One layer; normalises after each addition."""
+
+    def __init__(self, shape: EncoderShape) -> None:
+        super().__init__()
+        size = shape.hidden_size
+        self.num_heads = shape.num_heads
+        self.qkv = Linear(size, 3 * size, parts={"query": size, "key": size, "value": size})
+        self.out = Linear(size, size)
+        self.attention_norm = nn.LayerNorm(size, eps=shape.norm_eps)
+        self.up = Linear(size, shape.inner_size, activation=shape.activation)
+        self.down = Linear(shape.inner_size, size)
+        self.norm = nn.LayerNorm(size, eps=shape.norm_eps)
+
+    def forward(self, hidden_TD: Tensor, bounds: Bounds, bias: Bias | None, rows_Q: Tensor | None) -> Tensor:
+        """`[T, D]` to `[Q, D]`: the rows `rows_Q`, or all of them. Keys and values are those of all tokens."""
+        size = hidden_TD.shape[1]
+        qkv = self.qkv(hidden_TD)
+        query, key, value = (part.unflatten(1, (self.num_heads, -1)) for part in qkv.split(size, dim=1))
+        if rows_Q is not None:
+            query, hidden_TD = query[rows_Q], hidden_TD[rows_Q]
+        rule = PLAIN if bias is None else replace(PLAIN, bias=bias)
+        attended = self.out(attend(query, key, value, bounds, rule))
+        hidden_QD = _normed(self.attention_norm, attended.add_(hidden_TD))
+        return _normed(self.norm, self.down(self.up(hidden_QD)).add_(hidden_QD))
+
+
+class Encoder(nn.Module):
+    """A stack of blocks."""
+
+    def __init__(self, shape: EncoderShape) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.num_layers))
+
+    def forward(self, hidden_TD: Tensor, packed: Packed, bias: Bias | None = None) -> Hidden:
+        """Hidden states `[T, D]` of the embeddings to those after the last layer, kept rows only."""
+        kept = packed.kept
+        inner = {0: hidden_TD} if 0 in packed.layers else {}
+        last = len(self.blocks) - 1
+        for number, block in enumerate(self.blocks):
+            if number == last and kept is not None:
+                hidden_TD = block(hidden_TD, kept.bounds, bias, kept.rows_Q)
+            else:
+                hidden_TD = block(hidden_TD, packed.bounds, bias, None)
+            if number + 1 in packed.layers:
+                inner[number + 1] = hidden_TD
+        return Hidden(hidden_TD, inner)
+
+
+@dataclass(frozen=True, eq=False)
+class Hidden:
+    """What a forward gives back.
+
+    Args:
+        last_QD: After the last layer, `[Q, D]`: the kept rows, or all.
+        layers: Number of a layer -> its hidden states, for the layers that `Packed.layers` asked for.
+    """
+
+    last_QD: Tensor
+    layers: dict[int, Tensor]
+
+
+def _normed(norm: nn.LayerNorm, hidden: Tensor) -> Tensor:
+    return F.layer_norm(hidden, norm.normalized_shape, norm.weight, norm.bias, norm.eps)

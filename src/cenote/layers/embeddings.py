@@ -1,0 +1,49 @@
+"""Input embeddings of BERT's family: words, positions and segments, summed and normalised."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .packed import Packed
+
+
+class Table(nn.Module):
+    """Rows to look up: `weight` is `[num_rows, size]`."""
+
+    def __init__(self, num_rows: int, size: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(num_rows, size), requires_grad=False)
+
+    def forward(self, rows_T: Tensor) -> Tensor:
+        """`[T]` to `[T, size]`."""
+        return F.embedding(rows_T, self.weight)
+
+
+class Embeddings(nn.Module):
+    """Sum of the tables, layer norm.
+
+    Args:
+        num_words, num_positions: Rows of the tables.
+        num_segments: Rows of the segment table; 0 for none.
+        size: Columns.
+        norm_eps: Added to the variance.
+    """
+
+    def __init__(self, num_words: int, num_positions: int, num_segments: int, size: int, norm_eps: float) -> None:
+        super().__init__()
+        self.words = Table(num_words, size)
+        self.positions = Table(num_positions, size)
+        self.segments = Table(num_segments, size) if num_segments else None
+        self.norm = nn.LayerNorm(size, eps=norm_eps)
+
+    def forward(self, packed: Packed, positions_T: Tensor) -> Tensor:
+        """Token ids to `[T, size]`."""
+        words = packed.embeds_TD if packed.embeds_TD is not None else self.words(packed.ids_T)
+        summed = words + self.positions(positions_T)
+        if self.segments is not None:
+            first_D = self.segments.weight[0]
+            summed += first_D if packed.segments_T is None else self.segments(packed.segments_T)
+        out: Tensor = self.norm(summed)
+        return out

@@ -1,0 +1,145 @@
+"""What comes after the last layer, in float32: the steps of `modules.json`, in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..errors import CheckpointError, WeightMismatch
+from ..steps import Dense, LayerNorm, Normalize, Pooling, Step
+from .linear import Linear, prepare
+from .pooling import POOLS, Spans
+
+NORM_EPS = 1e-12
+"""Smallest length that a vector is divided by, so that the zero vector stays zero."""
+
+
+class PoolingLayer(nn.Module):
+    """Rows of each sequence to one row; several modes are put side by side."""
+
+    def __init__(self, step: Pooling) -> None:
+        super().__init__()
+        self.pools = [POOLS[mode] for mode in POOLS if mode in step.modes]
+
+    def forward(self, hidden_QD: Tensor, spans: Spans) -> Tensor:
+        """`[Q, D]` to `[S, D * number of modes]`."""
+        return torch.cat([pool(hidden_QD, spans) for pool in self.pools], dim=1)
+
+
+class DenseLayer(nn.Module):
+    """A linear layer and an activation, named by its class in `torch.nn`."""
+
+    def __init__(self, step: Dense) -> None:
+        super().__init__()
+        self.linear = Linear(step.in_features, step.out_features, bias=step.bias)
+        self.activation = activation_of(step.activation)
+
+    def forward(self, rows_SD: Tensor) -> Tensor:
+        out: Tensor = self.activation(self.linear(rows_SD))
+        return out
+
+
+class NormalizeLayer(nn.Module):
+    """Rows to unit length."""
+
+    def forward(self, rows_SD: Tensor) -> Tensor:
+        return F.normalize(rows_SD, dim=-1, eps=NORM_EPS)
+
+
+class LayerNormLayer(nn.Module):
+    """Layer norm of pooled rows."""
+
+    def __init__(self, step: LayerNorm) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(step.dimension)
+
+    def forward(self, rows_SD: Tensor) -> Tensor:
+        out: Tensor = self.norm(rows_SD)
+        return out
+
+
+class Head(nn.Module):
+    """The steps after the transformer, the pooling first."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        super().__init__()
+        pooling, *rest = steps
+        assert isinstance(pooling, Pooling)
+        self.pooling = PoolingLayer(pooling)
+        self.rest = nn.ModuleList(_layer(step) for step in rest)
+
+    def forward(self, hidden_QD: Tensor, spans: Spans) -> Tensor:
+        """Hidden states to rows, `[S, E]` float32."""
+        rows_SD: Tensor = self.pooling(hidden_QD, spans)
+        for layer in self.rest:
+            rows_SD = layer(rows_SD)
+        return rows_SD
+
+
+def build(steps: Sequence[Step], tensors: Mapping[str, Iterable[tuple[str, Tensor]]], device: torch.device) -> Head:
+    """Make the head and fill it.
+
+    Args:
+        steps: Of the recipe.
+        tensors: Path of a step -> the names and tensors stored there.
+
+    Raises:
+        WeightMismatch: A step lacks a weight, or has one that nobody uses.
+    """
+    with torch.device("meta"):
+        head = Head(steps)
+    head = head.to_empty(device=device)
+    for step, layer in zip(steps[1:], head.rest, strict=True):
+        _fill(step, layer, dict(tensors.get(step.path, ())))
+    prepare(head)
+    return head.eval()
+
+
+def activation_of(dotted: str) -> nn.Module:
+    """An activation by its dotted class name; only classes of `torch.nn` that need no argument.
+
+    Raises:
+        CheckpointError: The name is another one.
+    """
+    name = dotted.rsplit(".", 1)[-1]
+    kind = getattr(nn, name, None)
+    if not dotted.startswith("torch.nn.") or not (isinstance(kind, type) and issubclass(kind, nn.Module)):
+        raise CheckpointError(
+            f"The activation {dotted!r} of a Dense module is not allowed.", allowed="Allowed are classes of torch.nn."
+        )
+    try:
+        return kind()
+    except TypeError as error:
+        raise CheckpointError(f"The activation {dotted!r} of a Dense module needs arguments: {error}.") from error
+
+
+def _layer(step: Step) -> nn.Module:
+    match step:
+        case Dense():
+            return DenseLayer(step)
+        case LayerNorm():
+            return LayerNormLayer(step)
+        case Normalize():
+            return NormalizeLayer()
+        case Pooling():
+            raise CheckpointError("modules.json pools twice.", allowed="One Pooling module, before all others.")
+
+
+def _fill(step: Step, layer: nn.Module, tensors: dict[str, Tensor]) -> None:
+    wanted = dict(layer.named_parameters())
+    missing, unused = sorted(set(wanted) - set(tensors)), sorted(set(tensors) - set(wanted))
+    if missing or unused:
+        raise WeightMismatch(
+            f"The module {type(step).__name__} in {step.path!r} lacks {missing} and has no use for {unused}.",
+            fix="Save it again with sentence-transformers, or fetch the folder again.",
+        )
+    for name, parameter in wanted.items():
+        stored = tensors[name]
+        if stored.shape != parameter.shape:
+            shapes = f"{tuple(stored.shape)}; its config.json says {tuple(parameter.shape)}"
+            raise WeightMismatch(f"{name} in {step.path!r} has shape {shapes}.")
+        parameter.requires_grad_(False)
+        parameter.copy_(stored.float())

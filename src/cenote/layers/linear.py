@@ -1,0 +1,106 @@
+"""The only linear there is. How its product is computed is chosen once, after its weights are in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+ACTIVATIONS: Final[Mapping[str, Callable[[Tensor], Tensor]]] = {
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "relu": F.relu,
+    "silu": F.silu,
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+}
+"""Activations of feed-forwards, by our names. `gelu` is the exact one (erf)."""
+
+# oneDNN's names of the activations that it computes while the product is still in registers.
+_ONEDNN_EPILOGUES: Final[Mapping[str | None, tuple[str, str]]] = {
+    None: ("none", ""),
+    "gelu": ("gelu", "none"),
+    "gelu_tanh": ("gelu", "tanh"),
+    "relu": ("relu", ""),
+    "tanh": ("tanh", ""),
+}
+
+
+class Linear(nn.Module):
+    """`activation(x @ weight.T + bias)`.
+
+    Args:
+        in_features, out_features: Sizes; `weight` is `[out_features, in_features]`.
+        bias: Whether a bias is added.
+        activation: One of `ACTIVATIONS`, or None.
+        parts: Name -> rows, where a checkpoint keeps `weight` and `bias` as several tensors that are stacked here
+            in this order (query, key and value, say). The loader fills them by `NAME.PART.weight`.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        bias: bool = True,
+        activation: str | None = None,
+        parts: Mapping[str, int] | None = None,
+    ) -> None:
+        super().__init__()
+        self.in_features = in_features
+        self.out_features = out_features
+        self.activation = activation
+        self.parts = dict(parts or {})
+        self.weight: nn.Parameter | None = nn.Parameter(torch.empty(out_features, in_features), requires_grad=False)
+        self.bias = nn.Parameter(torch.empty(out_features), requires_grad=False) if bias else None
+        self._prepacked: Tensor | None = None
+
+    def prepare(self) -> None:
+        """Choose how to compute, once, after loading; packs the weight for oneDNN where that is possible."""
+        if self.weight is not None and why_not_onednn(self.weight) is None:
+            # The batch size is only a hint for the layout that oneDNN picks; any size runs.
+            self._prepacked = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach(), 512)
+            self.weight = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[..., in_features]` to `[..., out_features]`."""
+        if self._prepacked is not None:
+            return self._onednn(x, self._prepacked)
+        assert self.weight is not None
+        out = F.linear(x, self.weight, self.bias)
+        return out if self.activation is None else ACTIVATIONS[self.activation](out)
+
+    def _onednn(self, x: Tensor, prepacked: Tensor) -> Tensor:
+        fused = _ONEDNN_EPILOGUES.get(self.activation)
+        name, algorithm = fused or ("none", "")
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(x, prepacked, self.bias, name, [], algorithm)
+        return out if fused or self.activation is None else ACTIVATIONS[self.activation](out)
+
+    def extra_repr(self) -> str:
+        backend = "onednn" if self._prepacked is not None else "torch"
+        return f"{self.in_features}, {self.out_features}, activation={self.activation}, backend={backend}"
+
+
+def why_not_onednn(weight: Tensor) -> str | None:
+    """Why prepacked oneDNN products cannot be used for `weight`, or None where they can."""
+    if weight.device.type != "cpu":
+        return f"the weight is on {weight.device.type}"
+    if weight.dtype != torch.float32:
+        return f"the weight is {weight.dtype}"
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        return "this build of PyTorch has no oneDNN"
+    needed = ("_reorder_linear_weight", "_linear_pointwise")
+    if not all(hasattr(torch.ops.mkldnn, name) for name in needed):
+        return "this version of PyTorch has no prepacked oneDNN linear"
+    return None
+
+
+def prepare(module: nn.Module) -> None:
+    """Prepare every `Linear` under `module`; call once after its weights are in."""
+    for child in module.modules():
+        if isinstance(child, Linear):
+            child.prepare()

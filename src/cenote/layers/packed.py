@@ -1,0 +1,141 @@
+"""What a forward takes: one frozen record, made from a `Batch` on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..types import Batch, IntArray
+
+Wanted = Literal["first", "last", "all"]
+
+
+class Run(NamedTuple):
+    """Neighbouring sequences with the same numbers of query rows and of keys: they share one attention call."""
+
+    query_start: int
+    key_start: int
+    num_seqs: int
+    query_len: int
+    key_len: int
+
+
+@dataclass(frozen=True, eq=False)
+class Bounds:
+    """Which rows are whose, in one attention call.
+
+    Args:
+        query_S1: Where the query rows of each sequence start, and the end, int32 `[S + 1]`, on the device.
+        key_S1: The same for keys; equal to `query_S1` unless only some rows are wanted.
+        query_index_Q: Index of each query row inside its sequence, int64 `[Q]`; None where all rows are queries.
+        runs: The same bounds as runs of equal lengths, on the host.
+    """
+
+    query_S1: Tensor
+    key_S1: Tensor
+    query_index_Q: Tensor | None
+    runs: tuple[Run, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """The rows that somebody will read after the last layer.
+
+    Args:
+        rows_Q: Their positions in the packed row, int64 `[Q]`.
+        bounds: Queries are the kept rows, keys are all tokens.
+    """
+
+    rows_Q: Tensor
+    bounds: Bounds
+
+
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """A packed batch on the device. Models take this and nothing else.
+
+    Args:
+        ids_T: Token ids, int32.
+        segments_T: Segment ids, int32; None where all are 0.
+        positions_T: Index of each token inside its sequence, int32.
+        bounds: Whose rows are whose.
+        kept: Rows wanted after the last layer; None for all.
+        layers: Hidden states to return beside the last one, by number (0 is the embeddings).
+        embeds_TD: Input embeddings to use in place of those of `ids_T`.
+    """
+
+    ids_T: Tensor
+    segments_T: Tensor | None
+    positions_T: Tensor
+    bounds: Bounds
+    kept: Kept | None = None
+    layers: tuple[int, ...] = ()
+    embeds_TD: Tensor | None = None
+
+    @classmethod
+    def of(cls, batch: Batch, device: torch.device, wanted: Sequence[Wanted] = ()) -> Packed:
+        """Bring `batch` to `device`.
+
+        Args:
+            wanted: Which rows of each sequence will be read after the last layer, length `S`; () for all.
+        """
+        bounds = batch.bounds
+        lengths = np.diff(bounds)
+        starts = np.repeat(bounds[:-1], lengths)
+        bounds_S1 = _to(bounds, device)
+        keep = bool(wanted) and any(which != "all" for which in wanted)
+        return cls(
+            ids_T=_to(batch.ids, device),
+            segments_T=None if batch.segments is None else _to(batch.segments, device),
+            positions_T=_to(np.arange(len(batch.ids), dtype=np.int32) - starts, device),
+            bounds=Bounds(bounds_S1, bounds_S1, None, find_runs(lengths, lengths)),
+            kept=_kept(bounds, lengths, wanted, bounds_S1, device) if keep else None,
+        )
+
+
+def find_runs(query_lens: IntArray, key_lens: IntArray) -> tuple[Run, ...]:
+    """Group neighbouring sequences of equal lengths; `query_lens` and `key_lens` are `[S]`."""
+    if len(key_lens) == 0:
+        return ()
+    changes = np.flatnonzero((np.diff(query_lens) != 0) | (np.diff(key_lens) != 0)) + 1
+    edges = [0, *changes.tolist(), len(key_lens)]
+    query_starts = np.concatenate([[0], np.cumsum(query_lens)])
+    key_starts = np.concatenate([[0], np.cumsum(key_lens)])
+    return tuple(
+        Run(int(query_starts[a]), int(key_starts[a]), b - a, int(query_lens[a]), int(key_lens[a]))
+        for a, b in pairwise(edges)
+    )
+
+
+def _kept(
+    bounds: IntArray, lengths: IntArray, wanted: Sequence[Wanted], bounds_S1: Tensor, device: torch.device
+) -> Kept:
+    rows: list[IntArray] = []
+    for start, length, which in zip(bounds[:-1].tolist(), lengths.tolist(), wanted, strict=True):
+        first, last = {"first": (0, 1), "last": (length - 1, length), "all": (0, length)}[which]
+        rows.append(np.arange(start + first, start + last, dtype=np.int32))
+    query_lens = np.array([len(r) for r in rows], np.int32)
+    rows_Q = np.concatenate(rows)
+    index_Q = rows_Q - np.repeat(bounds[:-1], query_lens)
+    query_S1 = np.concatenate([[0], np.cumsum(query_lens)]).astype(np.int32)
+    return Kept(
+        rows_Q=_to(rows_Q.astype(np.int64), device),
+        bounds=Bounds(
+            _to(query_S1, device), bounds_S1, _to(index_Q.astype(np.int64), device), find_runs(query_lens, lengths)
+        ),
+    )
+
+
+def _to(array: NDArray[np.signedinteger], device: torch.device) -> Tensor:
+    tensor = torch.from_numpy(np.ascontiguousarray(array))
+    if device.type == "cpu":
+        return tensor
+    # Pinned memory lets the copy run beside the kernels of the batch before.
+    return tensor.pin_memory().to(device, non_blocking=True)

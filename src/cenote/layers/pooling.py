@@ -1,0 +1,102 @@
+"""Hidden states of each sequence to one row. One function a mode, all in float32, all on packed rows.
+
+The modes and their corner cases are those of sentence-transformers' `Pooling` module. Tokens that a sequence skips
+(those of a prompt, where the checkpoint says `include_prompt: false`) count for no mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Spans:
+    """Whose rows are whose, for pooling.
+
+    Args:
+        starts_S: First row of each sequence that counts, int64.
+        ends_S: One past its last row, int64.
+        index_Q: Index of each row inside its sequence, counted with skipped tokens, int64.
+    """
+
+    starts_S: Tensor
+    ends_S: Tensor
+    index_Q: Tensor
+
+    @classmethod
+    def of(cls, bounds_S1: Tensor, skip_S: Tensor, num_rows: int) -> Spans:
+        """From the bounds of the sequences, how many leading rows each skips, and `Q`."""
+        bounds = bounds_S1.long()
+        rows_Q = torch.arange(num_rows, device=bounds.device)
+        index_Q = rows_Q - torch.repeat_interleave(bounds[:-1], bounds.diff(), output_size=num_rows)
+        ends = bounds[1:]
+        return cls(torch.minimum(bounds[:-1] + skip_S.long(), ends), ends, index_Q)
+
+    def counts(self) -> Tensor:
+        """How many rows count, as a float32 column `[S, 1]` that is never 0."""
+        return (self.ends_S - self.starts_S).clamp(min=1).float()[:, None]
+
+
+Pool: TypeAlias = Callable[[Tensor, Spans], Tensor]
+"""`(hidden_QD, spans) -> rows_SD`, float32."""
+
+
+def cls(hidden_QD: Tensor, spans: Spans) -> Tensor:
+    """The first token that counts."""
+    return hidden_QD[spans.starts_S.clamp(max=len(hidden_QD) - 1)].float()
+
+
+def last(hidden_QD: Tensor, spans: Spans) -> Tensor:
+    """The last token."""
+    return hidden_QD[spans.ends_S - 1].float()
+
+
+def mean(hidden_QD: Tensor, spans: Spans) -> Tensor:
+    """The mean over the tokens."""
+    return _reduce(hidden_QD, spans, "sum") / spans.counts()
+
+
+def mean_sqrt_len(hidden_QD: Tensor, spans: Spans) -> Tensor:
+    """The sum over the tokens, divided by the square root of their number."""
+    return _reduce(hidden_QD, spans, "sum") / spans.counts().sqrt()
+
+
+def max_over_tokens(hidden_QD: Tensor, spans: Spans) -> Tensor:
+    """The largest value of each dimension."""
+    rows_SD = _reduce(hidden_QD, spans, "max")
+    # What the reference's fill value gives where a prompt is the whole text.
+    return torch.where((spans.ends_S > spans.starts_S)[:, None], rows_SD, torch.full_like(rows_SD, -1e9))
+
+
+def weighted_mean(hidden_QD: Tensor, spans: Spans) -> Tensor:
+    """The mean with weights 1, 2, 3, ... (SGPT, arXiv 2202.08904), counted from the sequence's first token."""
+    weights_Q1 = (spans.index_Q + 1).float()[:, None]
+    sums_SD = _reduce(hidden_QD.float() * weights_Q1, spans, "sum")
+    return sums_SD / _reduce(weights_Q1, spans, "sum").clamp(min=1e-9)
+
+
+POOLS: Final[Mapping[str, Pool]] = {
+    "cls": cls,
+    "max": max_over_tokens,
+    "mean": mean,
+    "mean_sqrt_len": mean_sqrt_len,
+    "weightedmean": weighted_mean,
+    "last": last,
+}
+"""The modes, in the order in which several at once are put side by side."""
+
+
+def _reduce(hidden_QD: Tensor, spans: Spans, how: str) -> Tensor:
+    """Sum or maximum over the rows of each span, float32 `[S, D]`."""
+    # Lengths of gap, span, gap, span, ...: the gaps are what is skipped, and every other result is dropped.
+    previous_S = torch.cat([spans.ends_S.new_zeros(1), spans.ends_S[:-1]])
+    lengths = torch.stack([spans.starts_S - previous_S, spans.ends_S - spans.starts_S], dim=1).flatten()
+    reduced = torch.segment_reduce(
+        hidden_QD.float(), how, lengths=lengths, unsafe=True, initial=0 if how == "sum" else None
+    )
+    return reduced[1::2]

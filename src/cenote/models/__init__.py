@@ -1,0 +1,84 @@
+"""Architectures: one file each, found by the `model_type` of `config.json`.
+
+A file gives `Config.from_hf(raw)`, `Model(config)` whose `forward(packed)` returns `Hidden`, and as data `PREFIXES`
+(stripped from the names of stored tensors), `RENAME` (the rest of the way to our names) and `IGNORED` (stored tensors
+that are of no use here, each with the reason). Nothing else in Cenote knows an architecture.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol, Self, cast
+
+from ..errors import UnknownArchitecture
+from ..layers.blocks import Hidden
+from ..layers.packed import Packed
+
+ALIASES: Final[Mapping[str, str]] = {
+    "xlm-roberta": "roberta",
+    "camembert": "roberta",
+}
+"""Checkpoints that are another family under a new name: `model_type` -> file."""
+
+
+class ModelConfig(Protocol):
+    """What every architecture's config gives; frozen.
+
+    Attributes:
+        hidden_size: `D` of the last hidden state.
+        position_limit: Longest sequence that the positions allow, or None where there is no such limit.
+    """
+
+    @property
+    def hidden_size(self) -> int: ...
+    @property
+    def position_limit(self) -> int | None: ...
+    @classmethod
+    def from_hf(cls, raw: Mapping[str, Any]) -> Self:
+        """Read `config.json`. The only place with defaults for missing keys.
+
+        Raises:
+            CheckpointError: A key that has no default is missing, or a value is not supported.
+        """
+
+
+class Model(Protocol):
+    """A backbone: token ids to hidden states."""
+
+    def __call__(self, packed: Packed) -> Hidden: ...
+
+
+class Architecture(Protocol):
+    """The contract of a file in this package."""
+
+    Config: type[ModelConfig]
+    Model: Any
+    PREFIXES: Sequence[str]
+    RENAME: Sequence[tuple[str, str]]
+    IGNORED: Sequence[tuple[str, str]]
+
+
+def find(raw: Mapping[str, Any]) -> Architecture:
+    """The file that serves a `config.json`.
+
+    Raises:
+        UnknownArchitecture: There is none.
+    """
+    model_type = str(raw.get("model_type", ""))
+    name = ALIASES.get(model_type, model_type).replace("-", "_").lower()
+    if name not in known():
+        served = sorted({*known(), *ALIASES})
+        raise UnknownArchitecture(
+            f"config.json says model_type={model_type!r} (architectures {raw.get('architectures')}).",
+            allowed=f"Served are {', '.join(served)}.",
+            fix="Name a checkpoint of one of these families.",
+            param="model",
+        )
+    return cast(Architecture, importlib.import_module(f"{__name__}.{name}"))
+
+
+def known() -> tuple[str, ...]:
+    """Names of the architecture files."""
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))

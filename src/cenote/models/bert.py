@@ -1,0 +1,94 @@
+"""BERT (Devlin et al. 2018, arXiv 1810.04805)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from torch import Tensor, nn
+
+from ..hf import Raw
+from ..layers.blocks import Encoder, EncoderShape, Hidden
+from ..layers.embeddings import Embeddings
+from ..layers.packed import Packed
+
+PREFIXES = ("bert.",)
+RENAME = (
+    (r"^embeddings\.word_embeddings\.", "embeddings.words."),
+    (r"^embeddings\.position_embeddings\.", "embeddings.positions."),
+    (r"^embeddings\.token_type_embeddings\.", "embeddings.segments."),
+    (r"^embeddings\.LayerNorm\.", "embeddings.norm."),
+    (r"^encoder\.layer\.(\d+)\.attention\.self\.(query|key|value)\.", r"encoder.blocks.\1.qkv.\2."),
+    (r"^encoder\.layer\.(\d+)\.attention\.output\.dense\.", r"encoder.blocks.\1.out."),
+    (r"^encoder\.layer\.(\d+)\.attention\.output\.LayerNorm\.", r"encoder.blocks.\1.attention_norm."),
+    (r"^encoder\.layer\.(\d+)\.intermediate\.dense\.", r"encoder.blocks.\1.up."),
+    (r"^encoder\.layer\.(\d+)\.output\.dense\.", r"encoder.blocks.\1.down."),
+    (r"^encoder\.layer\.(\d+)\.output\.LayerNorm\.", r"encoder.blocks.\1.norm."),
+)
+IGNORED = (
+    (r"^embeddings\.position_ids$", "a counter, not a weight"),
+    (r"^pooler\.", "the next-sentence pooler, which no embedding reads"),
+    (r"^cls\.", "the pre-training heads"),
+)
+
+
+@dataclass(frozen=True)
+class Config:
+    """Sizes; `num_segments` is 0 where the family has no segment ids."""
+
+    shape: EncoderShape
+    vocab_size: int
+    num_positions: int
+    num_segments: int
+    pad_id: int
+
+    @property
+    def hidden_size(self) -> int:
+        return self.shape.hidden_size
+
+    @property
+    def position_limit(self) -> int | None:
+        return self.num_positions
+
+    @classmethod
+    def from_hf(cls, raw: Mapping[str, Any]) -> Self:
+        """Read `config.json`; only learned absolute positions and bidirectional attention are BERT."""
+        config = Raw(raw)
+        config.must_be("position_embedding_type", "absolute")
+        config.must_be("is_decoder", False)
+        return cls(
+            shape=EncoderShape(
+                hidden_size=config.size("hidden_size"),
+                num_layers=config.size("num_hidden_layers"),
+                num_heads=config.size("num_attention_heads"),
+                inner_size=config.size("intermediate_size"),
+                activation=config.activation("hidden_act", "gelu"),
+                norm_eps=config.number("layer_norm_eps", 1e-12),
+            ),
+            vocab_size=config.size("vocab_size"),
+            num_positions=config.size("max_position_embeddings"),
+            num_segments=config.size("type_vocab_size", 2),
+            pad_id=config.integer("pad_token_id", 0),
+        )
+
+
+class Model(nn.Module):
+    """Embeddings and encoder."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.embeddings = Embeddings(
+            config.vocab_size, config.num_positions, config.num_segments, config.hidden_size, config.shape.norm_eps
+        )
+        self.encoder = Encoder(config.shape)
+
+    def forward(self, packed: Packed) -> Hidden:
+        """Token ids to hidden states `[Q, D]`."""
+        hidden: Hidden = self.encoder(self.embeddings(packed, self.positions(packed)), packed)
+        return hidden
+
+    def positions(self, packed: Packed) -> Tensor:
+        """Rows of the position table, `[T]`."""
+        return packed.positions_T

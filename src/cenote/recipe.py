@@ -1,0 +1,238 @@
+"""Everything that is decided about a checkpoint, once, each value with its source."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from . import modules as st
+from .checkpoint import Checkpoint
+from .config import ModelSettings
+from .errors import CheckpointError, ConfigError
+from .steps import Dense, Normalize, Pooling, Step
+from .tasks import TASKS, find
+
+if TYPE_CHECKING:
+    from .models import ModelConfig
+
+log = logging.getLogger(__name__)
+
+# A tokenizer that states no limit says a number of this size.
+_ABSURD = 10**9
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a checkpoint is and how it is read.
+
+    Args:
+        name: What the user called it.
+        checkpoint: Its files; those of the transformer may lie in a subfolder.
+        transformer: The files of the transformer itself.
+        architecture: The class that `config.json` names.
+        model_type: The family that `config.json` names.
+        model: The architecture's config.
+        steps: What comes after the transformer, the pooling first.
+        normalize: Whether the last step is a Normalize, which a request may switch off; it is not in `steps`.
+        max_len: Longest input in tokens, special tokens counted.
+        embedding_size: Size of a finished row.
+        dtype: Precision that the user asked for, or `auto`.
+        stored_dtype: Precision of the stored weights.
+        do_lower_case: Whether text is lower-cased before tokenising.
+        prompts: Name of a prompt -> text put before an input.
+        default_prompt_name: The prompt used where a request names none.
+        similarity: The similarity that the checkpoint names.
+        matryoshka_dims: Sizes that rows may be cut to; () for none, None for any.
+        dimensions: Size that rows are cut to where a request names none; None for the full size.
+        sources: Name of a value -> where it comes from.
+    """
+
+    name: str
+    checkpoint: Checkpoint
+    transformer: Checkpoint
+    architecture: str
+    model_type: str
+    model: ModelConfig
+    steps: tuple[Step, ...]
+    normalize: bool
+    max_len: int
+    embedding_size: int
+    dtype: str
+    stored_dtype: str
+    do_lower_case: bool
+    prompts: Mapping[str, str]
+    default_prompt_name: str | None
+    similarity: str
+    matryoshka_dims: tuple[int, ...] | None
+    dimensions: int | None
+    sources: Mapping[str, str]
+
+    @cached_property
+    def pooling(self) -> Pooling:
+        """The pooling step."""
+        first = self.steps[0]
+        assert isinstance(first, Pooling)
+        return first
+
+    @cached_property
+    def tasks(self) -> tuple[str, ...]:
+        """What this checkpoint can be read as; all at once."""
+        return tuple(name for name in TASKS if find(name).serves(self))
+
+    @property
+    def default_task(self) -> str:
+        """The task where a request names none."""
+        return self.tasks[0]
+
+
+def resolve(checkpoint: Checkpoint, settings: ModelSettings) -> Recipe:
+    """Decide everything about `checkpoint`.
+
+    Raises:
+        CheckpointError: Something in it is missing, unknown or contradicts itself.
+        ConfigError: A setting asks for what the checkpoint cannot do.
+    """
+    from . import models, weights
+
+    listed = st.read(checkpoint)
+    folder = listed.folder if listed else ""
+    transformer = Checkpoint(checkpoint.name, checkpoint.folder / folder, checkpoint.revision)
+    raw = transformer.config
+    architecture = models.find(raw)
+    model = architecture.Config.from_hf(raw)
+    sources: dict[str, str] = {"architecture": "config.json", "model_type": "config.json"}
+    steps, normalize = _steps(listed, checkpoint, sources)
+    settings_st: Mapping[str, Any] = listed.settings if listed else {}
+    prompts, default_prompt = _prompts(settings_st, sources)
+    sources["similarity"] = "config_sentence_transformers.json" if settings_st.get("similarity_fn_name") else "default"
+    sources["do_lower_case"] = "sentence_bert_config.json" if listed and listed.do_lower_case else "default"
+    sources["dtype"] = "user" if settings.dtype != "auto" else "default"
+    sources["stored_dtype"] = "the weights"
+    return Recipe(
+        name=checkpoint.name,
+        checkpoint=checkpoint,
+        transformer=transformer,
+        architecture=str((raw.get("architectures") or ["unknown"])[0]),
+        model_type=str(raw.get("model_type")),
+        model=model,
+        steps=steps,
+        normalize=normalize,
+        max_len=_max_len(settings, listed, transformer, model.position_limit, sources),
+        embedding_size=_embedding_size(steps, model.hidden_size, sources),
+        dtype=settings.dtype,
+        stored_dtype=weights.stored_dtype(transformer),
+        do_lower_case=bool(listed and listed.do_lower_case),
+        prompts=prompts,
+        default_prompt_name=default_prompt,
+        similarity=str(settings_st.get("similarity_fn_name") or "cosine"),
+        matryoshka_dims=_matryoshka(raw, sources),
+        dimensions=_dimensions(settings_st, sources),
+        sources=sources,
+    )
+
+
+def _steps(listed: st.Modules | None, checkpoint: Checkpoint, sources: dict[str, str]) -> tuple[tuple[Step, ...], bool]:
+    if listed is None:
+        sources["steps"] = sources["normalize"] = "default: no modules.json"
+        log.info("%s has no modules.json: its first token is pooled (cls) and normalised.", checkpoint.name)
+        return (Pooling(("cls",)),), True
+    sources["steps"] = sources["normalize"] = "modules.json"
+    steps = listed.steps
+    # The last Normalize is applied to finished rows, where a request can cut them first or leave it out.
+    if isinstance(steps[-1], Normalize):
+        return steps[:-1], True
+    return steps, False
+
+
+def _embedding_size(steps: tuple[Step, ...], hidden_size: int, sources: dict[str, str]) -> int:
+    sources["embedding_size"] = "config.json"
+    pooling = steps[0]
+    assert isinstance(pooling, Pooling)
+    size = hidden_size * len(pooling.modes)
+    for step in steps[1:]:
+        wanted = step.in_features if isinstance(step, Dense) else getattr(step, "dimension", size)
+        if wanted != size:
+            raise CheckpointError(
+                f"The module {type(step).__name__} in {step.path!r} takes {wanted} values, but gets {size}.",
+                fix="The modules of the folder do not belong together; fetch it again.",
+            )
+        if isinstance(step, Dense):
+            size = step.out_features
+            sources["embedding_size"] = f"{step.path}/config.json"
+    return size
+
+
+def _max_len(
+    settings: ModelSettings,
+    listed: st.Modules | None,
+    transformer: Checkpoint,
+    position_limit: int | None,
+    sources: dict[str, str],
+) -> int:
+    found: dict[str, int] = {}
+    if listed and listed.max_seq_length:
+        found["sentence_bert_config.json: max_seq_length"] = listed.max_seq_length
+    else:
+        stated = (transformer.json("tokenizer_config.json") or {}).get("model_max_length")
+        if isinstance(stated, (int, float)) and 0 < stated < _ABSURD:
+            found["tokenizer_config.json: model_max_length"] = int(stated)
+    if position_limit is not None:
+        found["config.json: positions"] = position_limit
+    if settings.max_model_len is not None:
+        return _user_max_len(settings.max_model_len, position_limit, sources)
+    if not found:
+        sources["max_len"] = "default: nothing states a limit"
+        return 2048
+    source = min(found, key=lambda name: found[name])
+    sources["max_len"] = source
+    return found[source]
+
+
+def _user_max_len(wanted: int, position_limit: int | None, sources: dict[str, str]) -> int:
+    if wanted < 1 or (position_limit is not None and wanted > position_limit):
+        raise ConfigError(
+            f"User-specified max_model_len ({wanted}) is greater than the derived max_model_len ({position_limit})."
+            if wanted >= 1
+            else f"max_model_len={wanted}.",
+            allowed="It is at least 1 and at most the number of positions that the model has.",
+            param="max_model_len",
+        )
+    sources["max_len"] = "user"
+    return wanted
+
+
+def _prompts(settings: Mapping[str, Any], sources: dict[str, str]) -> tuple[dict[str, str], str | None]:
+    prompts = settings.get("prompts") or {}
+    default = settings.get("default_prompt_name")
+    if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
+        raise CheckpointError(
+            f"config_sentence_transformers.json says prompts={prompts!r}.", allowed="Names and texts."
+        )
+    if default is not None and default not in prompts:
+        raise CheckpointError(
+            f"config_sentence_transformers.json says default_prompt_name={default!r}.",
+            allowed=f"Its prompts are {', '.join(prompts) or 'none'}.",
+        )
+    sources["prompts"] = "config_sentence_transformers.json" if prompts else "default"
+    sources["default_prompt_name"] = "config_sentence_transformers.json" if default else "default"
+    return dict(prompts), default
+
+
+def _matryoshka(raw: Mapping[str, Any], sources: dict[str, str]) -> tuple[int, ...] | None:
+    sources["matryoshka_dims"] = "config.json"
+    sizes = raw.get("matryoshka_dimensions")
+    if isinstance(sizes, list) and sizes:
+        return tuple(int(size) for size in sizes)
+    if raw.get("is_matryoshka"):
+        return None
+    sources["matryoshka_dims"] = "default"
+    return ()
+
+
+def _dimensions(settings: Mapping[str, Any], sources: dict[str, str]) -> int | None:
+    size = settings.get("truncate_dim")
+    sources["dimensions"] = "default" if size is None else "config_sentence_transformers.json: truncate_dim"
+    return None if size is None else int(size)

@@ -1,0 +1,210 @@
+"""Stored tensors into a model: streamed, renamed by data, and audited.
+
+Every parameter is filled exactly once, and every stored tensor is used, or ignored by name for a stated reason;
+anything else stops the start with the list. Where the stored precision is the wanted one, a tensor stays the file's
+memory map and costs no memory of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
+
+from .checkpoint import Checkpoint
+from .errors import CheckpointError, WeightMismatch
+from .layers.linear import Linear
+
+# Names that TensorFlow's checkpoints gave to layer norms, still found in old folders.
+_LEGACY: Final = ((r"\.gamma$", ".weight"), (r"\.beta$", ".bias"))
+_MOST_LISTED = 12
+
+
+def stored_tensors(checkpoint: Checkpoint, folder: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Names and tensors of the weights in `folder` of the checkpoint, one at a time.
+
+    Safetensors are preferred to `pytorch_model.bin`, which is read without running any code in it.
+
+    Raises:
+        CheckpointError: There are no weights, or an index names a file that is not there.
+    """
+    for path in weight_files(checkpoint, folder):
+        if path.suffix == ".safetensors":
+            with safe_open(path, framework="pt") as file:
+                for name in file.keys():  # noqa: SIM118  # not a dict: it has no __iter__
+                    yield name, file.get_tensor(name)
+        else:
+            loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+            yield from loaded.items()
+
+
+def weight_files(checkpoint: Checkpoint, folder: str = "") -> list[Path]:
+    """The files that hold the weights, in order."""
+    prefix = f"{folder}/" if folder else ""
+    for single in ("model.safetensors", "pytorch_model.bin"):
+        index = checkpoint.json(f"{prefix}{single}.index.json")
+        if index is not None:
+            return _sharded(checkpoint, prefix, index)
+        path = checkpoint.path(prefix + single)
+        if path is not None:
+            return [path]
+    raise CheckpointError(
+        f"{checkpoint.name} has no weights in {folder or 'its folder'}.",
+        allowed="model.safetensors or pytorch_model.bin, whole or in shards with an index.",
+        fix="Fetch the missing files.",
+    )
+
+
+def _sharded(checkpoint: Checkpoint, prefix: str, index: dict[str, dict[str, str]]) -> list[Path]:
+    names = list(dict.fromkeys(index["weight_map"].values()))
+    missing = [name for name in names if checkpoint.path(prefix + name) is None]
+    if missing:
+        raise CheckpointError(f"The index of {checkpoint.name} names {missing}, which is not there.", fix="Fetch it.")
+    return [checkpoint.folder / (prefix + name) for name in names]
+
+
+def stored_dtype(checkpoint: Checkpoint) -> str:
+    """The precision of most of the stored weights: float32, float16 or bfloat16."""
+    sizes: dict[str, int] = {}
+    for path in weight_files(checkpoint):
+        if path.suffix != ".safetensors":
+            named = checkpoint.config.get("dtype") or checkpoint.config.get("torch_dtype")
+            return str(named) if named in ("float16", "bfloat16") else "float32"
+        with path.open("rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        for name, entry in header.items():
+            if name != "__metadata__":
+                begin, end = entry["data_offsets"]
+                sizes[entry["dtype"]] = sizes.get(entry["dtype"], 0) + end - begin
+    most = max(sizes, key=lambda dtype: sizes[dtype], default="F32")
+    return {"F16": "float16", "BF16": "bfloat16"}.get(most, "float32")
+
+
+@dataclass
+class _Slot:
+    """Where one stored tensor goes: a parameter, or rows `start` to `stop` of one."""
+
+    module: nn.Module
+    leaf: str
+    rows: tuple[int, int] | None
+    shape: tuple[int, ...]
+
+
+@dataclass
+class _Audit:
+    filled: set[str] = field(default_factory=set)
+    unused: list[str] = field(default_factory=list)
+    twice: list[str] = field(default_factory=list)
+    shapes: list[str] = field(default_factory=list)
+
+
+def load(
+    model: nn.Module,
+    tensors: Iterable[tuple[str, Tensor]],
+    *,
+    prefixes: Sequence[str] = (),
+    rename: Sequence[tuple[str, str]] = (),
+    ignored: Sequence[tuple[str, str]] = (),
+    dtype: torch.dtype,
+    device: torch.device,
+    name: str = "the checkpoint",
+) -> None:
+    """Fill `model`, which was built on the meta device.
+
+    Args:
+        tensors: Stored names and tensors.
+        prefixes: Stripped from stored names where they are there.
+        rename: Patterns and replacements, each applied in turn.
+        ignored: Patterns of stored names, without prefix, that are of no use, with the reason.
+        dtype, device: What the parameters become.
+        name: Of the checkpoint, for the message.
+
+    Raises:
+        WeightMismatch: Something is left over, left empty, filled twice, or of another shape.
+    """
+    slots = _slots(model)
+    audit = _Audit()
+    for stored, tensor in tensors:
+        target = _renamed(stored, prefixes, rename)
+        if target not in slots:
+            if not any(re.search(pattern, _stripped(stored, prefixes)) for pattern, _ in ignored):
+                audit.unused.append(stored)
+        elif target in audit.filled:
+            audit.twice.append(stored)
+        elif tuple(tensor.shape) != slots[target].shape:
+            audit.shapes.append(f"{stored} is {list(tensor.shape)}, config.json says {list(slots[target].shape)}")
+        else:
+            audit.filled.add(target)
+            _put(slots[target], tensor, dtype, device)
+    _report(audit, sorted(set(slots) - audit.filled), name)
+
+
+def _stripped(stored: str, prefixes: Sequence[str]) -> str:
+    for prefix in prefixes:
+        if stored.startswith(prefix):
+            return stored[len(prefix) :]
+    return stored
+
+
+def _renamed(stored: str, prefixes: Sequence[str], rename: Sequence[tuple[str, str]]) -> str:
+    name = _stripped(stored, prefixes)
+    for pattern, replacement in (*_LEGACY, *rename):
+        name = re.sub(pattern, replacement, name)
+    return name
+
+
+def _slots(model: nn.Module) -> dict[str, _Slot]:
+    slots: dict[str, _Slot] = {}
+    for path, module in model.named_modules():
+        dot = f"{path}." if path else ""
+        for leaf, parameter in module.named_parameters(recurse=False):
+            shape = tuple(parameter.shape)
+            parts = module.parts if isinstance(module, Linear) else {}
+            start = 0
+            for part, size in parts.items():
+                slots[f"{dot}{part}.{leaf}"] = _Slot(module, leaf, (start, start + size), (size, *shape[1:]))
+                start += size
+            if not parts:
+                slots[f"{dot}{leaf}"] = _Slot(module, leaf, None, shape)
+    return slots
+
+
+def _put(slot: _Slot, tensor: Tensor, dtype: torch.dtype, device: torch.device) -> None:
+    if slot.rows is None:
+        value = tensor.to(device=device, dtype=dtype)
+        setattr(slot.module, slot.leaf, nn.Parameter(value, requires_grad=False))
+        return
+    whole = getattr(slot.module, slot.leaf)
+    if whole.is_meta:
+        whole = nn.Parameter(torch.empty(whole.shape, dtype=dtype, device=device), requires_grad=False)
+        setattr(slot.module, slot.leaf, whole)
+    whole.data[slot.rows[0] : slot.rows[1]] = tensor
+
+
+def _report(audit: _Audit, empty: list[str], name: str) -> None:
+    problems = (
+        ("without a use here", audit.unused),
+        ("stored twice", audit.twice),
+        ("of another shape", audit.shapes),
+        ("needed but not stored", empty),
+    )
+    found = [f"{len(names)} {what}: {_listed(names)}" for what, names in problems if names]
+    if found:
+        raise WeightMismatch(
+            f"The weights of {name} do not fit its architecture; {'; '.join(found)}.",
+            allowed="Every stored tensor is used and every parameter is filled, or the numbers would be wrong.",
+            fix="Fetch the checkpoint again, or name one whose config.json and weights belong together.",
+            param="model",
+        )
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _MOST_LISTED
+    return ", ".join(names[:_MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
