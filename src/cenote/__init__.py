@@ -1,0 +1,61 @@
+"""Cenote: an engine made for serving pooling models.
+
+Names are found on first use, so that `import cenote` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .aio import AsyncLLM
+    from .errors import CenoteError
+    from .llm import LLM
+    from .outputs import (
+        EmbeddingOutput,
+        EmbeddingRequestOutput,
+        PoolingOutput,
+        PoolingParams,
+        PoolingRequestOutput,
+    )
+    from .types import Pair
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "AsyncLLM": "aio",
+    "CenoteError": "errors",
+    "EmbeddingOutput": "outputs",
+    "EmbeddingRequestOutput": "outputs",
+    "LLM": "llm",
+    "Pair": "types",
+    "PoolingOutput": "outputs",
+    "PoolingParams": "outputs",
+    "PoolingRequestOutput": "outputs",
+}
+
+__all__ = [
+    "LLM",
+    "AsyncLLM",
+    "CenoteError",
+    "EmbeddingOutput",
+    "EmbeddingRequestOutput",
+    "Pair",
+    "PoolingOutput",
+    "PoolingParams",
+    "PoolingRequestOutput",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

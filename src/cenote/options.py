@@ -1,0 +1,196 @@
+"""Options under the reference's names, as Cenote's own records. Shared by every door that speaks them."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any, Final, Literal, cast
+
+from .config import MachineSettings, ModelSettings, resolve
+from .errors import BadInput, ConfigError, UnsupportedTask
+from .outputs import PoolingParams
+from .recipe import Recipe
+from .tasks import TASKS, embed
+from .types import Length
+
+log = logging.getLogger(__name__)
+
+_SAME: Final[Mapping[str, str]] = {"max_num_batched_tokens": "max_batch_tokens", "max_num_seqs": "max_batch_seqs"}
+# Settings of the reference that tune its own machine; the result is the same without them.
+_NOTED: Final = (
+    "convert",
+    "disable_log_stats",
+    "enable_chunked_prefill",
+    "enable_prefix_caching",
+    "enforce_eager",
+    "gpu_memory_utilization",
+    "kv_cache_memory_bytes",
+    "seed",
+    "swap_space",
+    "tokenizer_mode",
+)
+# Settings that would change the result, or that ask for a machine which Cenote does not have.
+_REFUSED: Final = (
+    "chat_template",
+    "compilation_config",
+    "data_parallel_size",
+    "enable_lora",
+    "enable_prompt_embeds",
+    "hf_overrides",
+    "io_processor_plugin",
+    "limit_mm_per_prompt",
+    "mm_processor_kwargs",
+    "pipeline_parallel_size",
+    "pooler_config",
+    "quantization",
+    "skip_tokenizer_init",
+    "tensor_parallel_size",
+)
+_HARMLESS: Final[tuple[Any, ...]] = (None, False, 1, {})
+
+# Each changes what the model reads in a way that Cenote does not do: nothing is ever padded, and text is not altered.
+_REFUSED_TOKENIZATION: Final = ("pad_prompt_tokens", "padding", "do_lower_case")
+_IDLE_TOKENIZATION: Final = ("needs_detokenization",)
+_TOKENIZATION: Final = (
+    "truncate_prompt_tokens",
+    "truncation_side",
+    "truncation",
+    "max_length",
+    "add_special_tokens",
+)
+
+
+def llm_settings(given: Mapping[str, Any]) -> tuple[ModelSettings, MachineSettings]:
+    """Arguments of `LLM`, the reference's names included, as settings.
+
+    Raises:
+        ConfigError: One is unknown, or names what Cenote does not have.
+    """
+    renamed = {_SAME.get(name, name): value for name, value in given.items()}
+    refused = [name for name, value in renamed.items() if name in _REFUSED and value not in _HARMLESS]
+    if renamed.get("convert") == "classify":
+        refused.append("convert")
+    if refused:
+        what = f"LLM() was given {refused[0]}={renamed[refused[0]]!r}, which Cenote does not have."
+        raise ConfigError(what, fix="Leave it out.", param=refused[0])
+    noted = [name for name in renamed if name in _NOTED]
+    if noted:
+        log.info("These settings tune the reference and change nothing here: %s.", ", ".join(noted))
+    kept = {name: value for name, value in renamed.items() if name not in _NOTED and name not in _REFUSED}
+    machine = {field.name for field in fields(MachineSettings)}
+    return (
+        resolve(ModelSettings, {name: value for name, value in kept.items() if name not in machine}).settings,
+        resolve(MachineSettings, {name: value for name, value in kept.items() if name in machine}).settings,
+    )
+
+
+def old_task(task: str) -> None:
+    """Accept the reference's old switch with a warning, or refuse it.
+
+    Raises:
+        UnsupportedTask: It is not a task that is served.
+    """
+    if task not in ("embed", "embedding"):
+        raise UnsupportedTask(f"Unsupported task: {task!r}", allowed=f"Supported tasks: {TASKS}", param="task")
+    warnings.warn(
+        f"task={task!r} is an old name; call LLM.embed, or pass pooling_task='embed' to LLM.encode.",
+        DeprecationWarning,
+        stacklevel=3,
+    )
+
+
+def length_of(
+    truncate_prompt_tokens: int | None, truncation_side: str | None, recipe: Recipe, default: Length
+) -> Length:
+    """The reference's truncation options as a `Length`.
+
+    Args:
+        truncate_prompt_tokens: None leaves it to `default`; -1 cuts at the model's limit; else the limit.
+        truncation_side: `left`, `right`, or None for the right.
+        default: What the door does where nothing was asked for.
+
+    Raises:
+        BadInput: The limit is above the model's, or there is no such side.
+    """
+    if truncation_side not in (None, "left", "right"):
+        raise BadInput(f"truncation_side={truncation_side!r}.", allowed="It is left or right.", param="truncation_side")
+    side = cast(Literal["left", "right"], truncation_side or "right")
+    if truncate_prompt_tokens is None:
+        return Length(default.on_long, side, default.limit)
+    wanted = truncate_prompt_tokens
+    if wanted > recipe.max_len:
+        raise BadInput(
+            f"truncate_prompt_tokens={wanted} cannot be greater than max_model_len = {recipe.max_len}.",
+            fix="Please request a smaller truncation size.",
+            param="truncate_prompt_tokens",
+        )
+    if wanted < 1 and wanted != -1:
+        allowed = "It is -1 or at least 1."
+        raise BadInput(f"truncate_prompt_tokens={wanted}.", allowed=allowed, param="truncate_prompt_tokens")
+    return Length("cut", side, None if wanted == -1 else wanted)
+
+
+def tokenization(kwargs: Mapping[str, Any] | None, recipe: Recipe, default: Length) -> tuple[Length, bool]:
+    """`tokenization_kwargs` as a `Length` and whether special tokens are added.
+
+    Raises:
+        BadInput: An option is unknown, or one that Cenote refuses.
+    """
+    given = {name: value for name, value in (kwargs or {}).items() if name not in _IDLE_TOKENIZATION}
+    for name, value in given.items():
+        if name in _REFUSED_TOKENIZATION:
+            if value not in (None, False, "do_not_pad"):
+                raise BadInput(f"tokenization_kwargs has {name}={value!r}, which Cenote does not do.", param=name)
+        elif name not in _TOKENIZATION:
+            allowed = f"Known are {', '.join(_TOKENIZATION)}."
+            raise BadInput(f"tokenization_kwargs has {name!r}.", allowed=allowed, param=name)
+    limit = given.get("truncate_prompt_tokens")
+    if limit is None and given.get("truncation") not in (None, False, "do_not_truncate"):
+        limit = given.get("max_length") or -1
+    length = length_of(limit, given.get("truncation_side"), recipe, default)
+    return length, bool(given.get("add_special_tokens", True))
+
+
+def embed_params(
+    given: PoolingParams | Sequence[PoolingParams] | None,
+    num_prompts: int,
+    task: str,
+    add_special_tokens: bool,
+    more: Mapping[str, Any],
+) -> embed.Params | list[embed.Params]:
+    """Pooling options of the reference as those of `embed`: of all prompts, or one for each.
+
+    Args:
+        more: Fields of `embed.Params`, which win.
+
+    Raises:
+        BadInput: An option is not one of this task, or there are not as many as prompts.
+    """
+    known = {field.name for field in fields(embed.Params)}
+    unknown = [name for name in more if name not in known]
+    if unknown:
+        raise BadInput(f"{task} has no option {unknown[0]!r}.", allowed=f"It has {sorted(known)}.", param=unknown[0])
+
+    def one(params: PoolingParams) -> embed.Params:
+        _check(params, task)
+        ours = embed.Params(params.use_activation, params.dimensions, add_special_tokens=add_special_tokens)
+        return replace(ours, **more)
+
+    if given is None or isinstance(given, PoolingParams):
+        return one(given or PoolingParams())
+    if len(given) != num_prompts:
+        what = f"The lengths of prompts ({num_prompts}) and params ({len(given)}) must be the same."
+        raise BadInput(what, param="pooling_params")
+    return [one(params) for params in given]
+
+
+def _check(params: PoolingParams, task: str) -> None:
+    if params.task is not None and params.task != task:
+        raise BadInput(f"You cannot overwrite param.task={params.task!r} with pooling_task={task!r}!", param="task")
+    allowed = ["dimensions", "use_activation"]
+    extra = [name for name in params.given() if name not in allowed]
+    if extra:
+        what = f"Task {task!r} only supports {allowed} parameters, does not support {extra} parameters."
+        raise BadInput(what, param=extra[0])

@@ -1,0 +1,120 @@
+"""What the offline API gives back: the reference's classes, fields and reprs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from .errors import CenoteError
+
+if TYPE_CHECKING:
+    import torch
+
+T = TypeVar("T")
+
+
+@dataclass(eq=False, slots=True)
+class PoolingOutput:
+    """Pooled data of any task.
+
+    Args:
+        data: float32 tensor, `[E]` for one vector per input.
+    """
+
+    data: torch.Tensor
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PoolingOutput) and bool((self.data == other.data).all())
+
+
+@dataclass(slots=True, repr=False)
+class EmbeddingOutput:
+    """One vector.
+
+    Args:
+        embedding: `E` numbers.
+    """
+
+    embedding: list[float]
+
+    @property
+    def hidden_size(self) -> int:
+        """Size of the vector."""
+        return len(self.embedding)
+
+    def __repr__(self) -> str:
+        return f"EmbeddingOutput(hidden_size={self.hidden_size})"
+
+
+@dataclass(slots=True, repr=False)
+class RequestOutput(Generic[T]):
+    """The answer to one input.
+
+    Args:
+        request_id: Of this input within the process.
+        outputs: What was asked for.
+        prompt_token_ids: Ids that the model read, special tokens included, after cutting.
+        num_cached_tokens: How many of them a cache answered.
+        finished: Always True; here for the reference's users.
+        num_cut_tokens: How many tokens were cut off to fit the limit.
+        error: Why there is no answer, or None.
+    """
+
+    request_id: str
+    outputs: T
+    prompt_token_ids: list[int]
+    num_cached_tokens: int = 0
+    finished: bool = True
+    num_cut_tokens: int = field(default=0, kw_only=True)
+    error: CenoteError | None = field(default=None, kw_only=True)
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the input was cut."""
+        return self.num_cut_tokens > 0
+
+    def __repr__(self) -> str:
+        end = f", error={self.error!r})" if self.error else ")"
+        return (
+            f"{type(self).__name__}(request_id={self.request_id!r}, outputs={self.outputs!r}, "
+            f"prompt_token_ids={self.prompt_token_ids}, num_cached_tokens={self.num_cached_tokens}, "
+            f"finished={self.finished}{end}"
+        )
+
+
+class PoolingRequestOutput(RequestOutput[PoolingOutput]):
+    """The answer of `LLM.encode`."""
+
+    __slots__ = ()
+
+
+class EmbeddingRequestOutput(RequestOutput[EmbeddingOutput]):
+    """The answer of `LLM.embed`."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True)
+class PoolingParams:
+    """Options of pooling, under the reference's names.
+
+    Args:
+        use_activation: For `embed`, whether vectors have unit length; None as the checkpoint says.
+        dimensions: Cut vectors to this size before normalising.
+        task: The task; must agree with the method that is called.
+        step_tag_id, returned_token_ids: Options of step-wise rewards, which `embed` refuses.
+        extra_kwargs: Further options of a task; `embed` has none.
+    """
+
+    use_activation: bool | None = None
+    dimensions: int | None = None
+    task: str | None = None
+    step_tag_id: int | None = None
+    returned_token_ids: Sequence[int] | None = None
+    extra_kwargs: dict[str, Any] | None = None
+
+    def given(self) -> list[str]:
+        """Names of the options that are set, the task aside."""
+        names = ("use_activation", "dimensions", "step_tag_id", "returned_token_ids", "extra_kwargs")
+        return [name for name in names if getattr(self, name) is not None]
