@@ -8,10 +8,10 @@ that are of no use here, each with the reason). Nothing else in Cenote knows an 
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol, Self, cast
 
+from .. import plugins
 from ..errors import UnknownArchitecture
 from ..layers.blocks import Hidden
 from ..layers.packed import Packed
@@ -67,18 +67,14 @@ def find(raw: Mapping[str, Any]) -> Architecture:
         UnknownArchitecture: There is none.
     """
     model_type = str(raw.get("model_type", ""))
-    name = ALIASES.get(model_type, model_type).replace("-", "_").lower()
-    if name not in known():
-        served = sorted({*known(), *ALIASES})
+    served = plugins.architectures()
+    name = ALIASES.get(model_type, model_type)
+    module = served.get(name) or served.get(name.replace("-", "_"))
+    if module is None:
         raise UnknownArchitecture(
             f"config.json says model_type={model_type!r} (architectures {raw.get('architectures')}).",
-            allowed=f"Served are {', '.join(served)}.",
+            allowed=f"Served are {', '.join(sorted({*served, *ALIASES}))}.",
             fix="Name a checkpoint of one of these families.",
             param="model",
         )
-    return cast(Architecture, importlib.import_module(f"{__name__}.{name}"))
-
-
-def known() -> tuple[str, ...]:
-    """Names of the architecture files."""
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
+    return cast(Architecture, importlib.import_module(module))

@@ -1,0 +1,20 @@
+"""What a package from outside can bring. It marks its functions with `hookimpl` and names its module as an entry
+point of the group `cenote`; built-ins enter by the same door.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pluggy
+
+PROJECT = "cenote"
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+@hookspec
+def cenote_architectures() -> Mapping[str, str]:  # type: ignore[empty-body]
+    """Architectures: `model_type` of `config.json` -> dotted name of a module that keeps the contract of
+    `cenote.models`. The module is imported when a checkpoint asks for it.
+    """
