@@ -1,0 +1,257 @@
+"""Texts to ids: special tokens, segment ids, and what happens to an input that is too long.
+
+A `Tokenizer` holds no state that a call changes, so threads share it and each call brings its own limit. The reference
+is `transformers.AutoTokenizer`: same ids, same segment ids, same tokens left after a cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .checkpoint import Checkpoint
+from .config import OnLong
+from .errors import BadInput, TooLong
+from .tokenizer_backends import Backend, Coded, Side, TextOrPair
+from .tokenizer_files import TokenizerFiles, read_files
+from .types import Encoded, Input, IntArray, Pair, Tokens
+
+_NAMED_OFFENDERS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """One input with all its tokens; `source` and `coded` are None where the caller gave ids."""
+
+    ids: IntArray
+    source: TextOrPair | None = None
+    coded: Coded | None = None
+
+
+class Tokenizer:
+    """Makes ids of the inputs of one checkpoint.
+
+    Attributes:
+        vocab_size: Every id is below it, those of added tokens included.
+        model_max_length: Longest input in tokens by the tokenizer's own files, None where they do not say.
+        has_segments: Whether the second text of a pair gets segment ids other than 0.
+    """
+
+    def __init__(self, files: TokenizerFiles) -> None:
+        self._backend: Backend = files.backend
+        self.vocab_size: int = files.backend.vocab_size
+        self.model_max_length: int | None = files.model_max_length
+        single, pair = self._backend.encode(["a", ("a", "a")], True)
+        self._single_segments = files.may_have_segments and any(single.type_ids)
+        self.has_segments: bool = files.may_have_segments and any(pair.type_ids)
+        self._num_leading = _num_leading(single.ids, self._backend.encode(["a"], False)[0].ids)
+        self.prompt_length = lru_cache(maxsize=1024)(self._prompt_length)
+
+    @classmethod
+    def load(cls, checkpoint: Checkpoint, *, do_lower_case: bool = False) -> Tokenizer:
+        """Read the tokenizer of a checkpoint.
+
+        Args:
+            checkpoint: The folder that holds the tokenizer's files.
+            do_lower_case: Lower-case texts first, whatever the tokenizer's own files say.
+
+        Raises:
+            CheckpointError: There are no tokenizer files, or they cannot be read.
+            MissingExtra: Only `transformers` can read them, and it is not installed.
+        """
+        return cls(read_files(checkpoint, do_lower_case=do_lower_case))
+
+    def encode(
+        self,
+        inputs: Sequence[Input],
+        *,
+        limit: int,
+        on_long: OnLong = "refuse",
+        side: Side = "right",
+        add_special_tokens: bool = True,
+        model_name: str = "the model",
+        prefix: str = "",
+        skip_prefix: bool = False,
+    ) -> list[Encoded]:
+        """Tokenise inputs, in their order.
+
+        Args:
+            inputs: Texts, pairs and ids; ids are taken as they are.
+            limit: Most tokens of one input, special tokens included.
+            on_long: Refuse longer inputs, or cut them. A cut keeps the special tokens; the longer text of a pair
+                gives first.
+            side: The end that is cut off.
+            add_special_tokens: Add what the model expects around a text.
+            model_name: The model's name, for messages.
+            prefix: Put before each text, and before the first text of a pair.
+            skip_prefix: Set `Encoded.skip` to the tokens of the prefix, so that pooling leaves them out.
+
+        Raises:
+            TooLong: `on_long` is "refuse" and some inputs are too long; the error lists them all.
+            BadInput: An id is not in the vocabulary, a text cannot be encoded as UTF-8, or nothing is left of an input.
+        """
+        drafts = self._draft(inputs, prefix, add_special_tokens, model_name)
+        if on_long == "refuse":
+            _refuse_long([len(draft.ids) for draft in drafts], limit, model_name)
+        skip = self.prompt_length(prefix) if prefix and skip_prefix else 0
+        encoded = []
+        for index, draft in enumerate(drafts):
+            if draft.source is None or draft.coded is None:
+                encoded.append(_cut_ids(draft.ids, limit, side))
+            elif len(draft.ids) <= limit:
+                encoded.append(Encoded(draft.ids, self._segments(draft.source, draft.coded), min(skip, len(draft.ids))))
+            else:
+                cut = self._backend.cut(draft.source, draft.coded, limit, side, add_special_tokens)
+                if cut is None:
+                    raise _no_room(index, limit, model_name)
+                encoded.append(self._after_cut(draft, cut, side, skip))
+        return encoded
+
+    def count(self, text: str) -> int:
+        """How many tokens a text has, special tokens included."""
+        return len(self._code([text], True)[0].ids)
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
+        """The text of `ids`, as near as the tokenizer can tell it.
+
+        Raises:
+            BadInput: An id is not in the vocabulary.
+        """
+        self._check_ids(np.asarray(ids, np.int64), 0, "the model")
+        return self._backend.decode([int(i) for i in ids], skip_special_tokens)
+
+    def token_strings(self, ids: Sequence[int]) -> list[str]:
+        """The vocabulary's own spelling of each id; "" for an id that no token has.
+
+        Raises:
+            BadInput: An id is not in the vocabulary.
+        """
+        self._check_ids(np.asarray(ids, np.int64), 0, "the model")
+        return [self._backend.token(int(i)) for i in ids]
+
+    def _prompt_length(self, prefix: str) -> int:
+        """How many leading tokens a prefix takes, special tokens before it included.
+
+        As in sentence-transformers the prefix is tokenised alone, and a special token at its end does not count. Where
+        prefix and text share a token (no space between them), this is one off by nature.
+        """
+        ids = self._code([prefix], True)[0].ids
+        return len(ids) - (1 if ids and ids[-1] in self._backend.special_ids else 0)
+
+    def _draft(self, inputs: Sequence[Input], prefix: str, add_special_tokens: bool, model_name: str) -> list[_Draft]:
+        sources = [None if isinstance(item, Tokens) else _source(item, prefix) for item in inputs]
+        coded = iter(self._code(sources, add_special_tokens))
+        drafts = []
+        for index, (item, source) in enumerate(zip(inputs, sources, strict=True)):
+            if isinstance(item, Tokens):
+                draft = _Draft(item.ids)
+                self._check_ids(item.ids, index, model_name)
+            else:
+                row = next(coded)
+                draft = _Draft(np.array(row.ids, np.int32), source, row)
+            if len(draft.ids) == 0:
+                raise BadInput(
+                    f"Input {index} has no tokens. The decoder prompt cannot be empty.",
+                    allowed=f"{model_name} adds no special tokens of its own, so a text needs at least one.",
+                    fix="Leave the empty text out.",
+                    index=index,
+                )
+            drafts.append(draft)
+        return drafts
+
+    def _code(self, sources: Sequence[TextOrPair | None], add_special_tokens: bool) -> Sequence[Coded]:
+        given = [source for source in sources if source is not None]
+        try:
+            return self._backend.encode(given, add_special_tokens) if given else []
+        except (TypeError, UnicodeEncodeError):
+            for index, source in enumerate(sources):
+                _check_utf8(source, index)
+            raise
+
+    def _segments(self, source: TextOrPair, coded: Coded) -> IntArray | None:
+        if not (self.has_segments if isinstance(source, tuple) else self._single_segments):
+            return None
+        segments = np.array(coded.type_ids, np.int32)
+        return segments if segments.any() else None
+
+    def _after_cut(self, draft: _Draft, cut: Coded, side: Side, skip: int) -> Encoded:
+        assert draft.source is not None
+        ids = np.array(cut.ids, np.int32)
+        num_cut = len(draft.ids) - len(ids)
+        if skip and side == "left":
+            # What was cut off is the start of the prefix; the special tokens before it stay and stay skipped.
+            skip = max(self._num_leading, skip - num_cut)
+        return Encoded(ids, self._segments(draft.source, cut), min(skip, len(ids)), num_cut)
+
+    def _check_ids(self, ids: NDArray[Any], index: int, model_name: str) -> None:
+        outside = ids[(ids < 0) | (ids >= self.vocab_size)]
+        if outside.size:
+            raise BadInput(
+                f"Input {index}: Token id {outside[0]} is out of vocabulary.",
+                allowed=f"Token ids of {model_name} go from 0 to {self.vocab_size - 1}.",
+                fix="Tokenise with this model's own tokenizer.",
+                param="prompt_token_ids",
+                index=index,
+            )
+
+
+def _source(item: str | Pair, prefix: str) -> TextOrPair:
+    return prefix + item if isinstance(item, str) else (prefix + item.text, item.text_pair)
+
+
+def _num_leading(framed: list[int], bare: list[int]) -> int:
+    """How many special tokens stand before a text."""
+    starts = range(len(framed) - len(bare) + 1)
+    return next((start for start in starts if framed[start : start + len(bare)] == bare), 0) if bare else 0
+
+
+def _cut_ids(ids: IntArray, limit: int, side: Side) -> Encoded:
+    num_cut = max(0, len(ids) - limit)
+    return Encoded(ids[: len(ids) - num_cut] if side == "right" else ids[num_cut:], num_cut=num_cut)
+
+
+def _refuse_long(lengths: Sequence[int], limit: int, model_name: str) -> None:
+    offenders = [index for index, length in enumerate(lengths) if length > limit]
+    if not offenders:
+        return
+    named = [f"input {index} has {lengths[index]}" for index in offenders[:_NAMED_OFFENDERS]]
+    if len(offenders) > len(named):
+        named.append(f"and {len(offenders) - len(named)} more")
+    listed = ", ".join(named)
+    if len(offenders) == 1:
+        what = f"Input {offenders[0]} has {lengths[offenders[0]]} tokens, too many for {model_name}."
+    else:
+        what = f"{len(offenders)} of {len(lengths)} inputs have too many tokens for {model_name}: {listed}."
+    raise TooLong(
+        what,
+        offenders=offenders,
+        allowed=f"This model's maximum context length is {limit} tokens.",
+        fix="Please reduce the length of the input prompt, or ask for it to be cut.",
+    )
+
+
+def _no_room(index: int, limit: int, model_name: str) -> TooLong:
+    return TooLong(
+        f"Input {index} cannot be cut to {limit} tokens.",
+        offenders=[index],
+        allowed=f"The special tokens that {model_name} needs are more than that.",
+        fix="Raise the limit.",
+    )
+
+
+def _check_utf8(source: TextOrPair | None, index: int) -> None:
+    for text in (source,) if isinstance(source, str) else source or ():
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise BadInput(
+                f"Input {index} has the lone surrogate {text[error.start]!r} at character {error.start}.",
+                allowed="A text is made of Unicode characters, which surrogates alone are not.",
+                fix="Decode the text's bytes with errors='replace', or drop the character.",
+                index=index,
+            ) from None

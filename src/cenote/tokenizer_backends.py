@@ -1,0 +1,157 @@
+"""What makes ids: the `tokenizers` library, or a tokenizer of `transformers` written in Python."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias
+
+from tokenizers import Encoding, Tokenizer, normalizers
+
+Side: TypeAlias = Literal["left", "right"]
+"""The end at which a too long input is cut."""
+
+TextOrPair: TypeAlias = "str | tuple[str, str]"
+
+
+class Coded(Protocol):
+    """One tokenised input, special tokens included."""
+
+    @property
+    def ids(self) -> list[int]: ...
+
+    @property
+    def type_ids(self) -> list[int]: ...
+
+
+class Backend(Protocol):
+    """What makes ids: `tokenizers`, or a tokenizer written in Python."""
+
+    vocab_size: int
+    special_ids: frozenset[int]
+
+    def encode(self, batch: Sequence[TextOrPair], add_special_tokens: bool) -> Sequence[Coded]:
+        """Tokenise without any limit."""
+
+    def cut(self, item: TextOrPair, coded: Coded, limit: int, side: Side, add_special_tokens: bool) -> Coded | None:
+        """At most `limit` tokens of it, special tokens kept; None if those alone are more."""
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool) -> str: ...
+
+    def token(self, id: int) -> str: ...
+
+
+class FastBackend:
+    """A tokenizer of the `tokenizers` library; never changed after this, so threads share it."""
+
+    def __init__(self, tokenizer: Tokenizer, do_lower_case: bool = False) -> None:
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        if do_lower_case and not _lower_cases(tokenizer.normalizer):
+            parts = [normalizers.Lowercase(), *([tokenizer.normalizer] if tokenizer.normalizer is not None else [])]
+            tokenizer.normalizer = normalizers.Sequence(parts)
+        self._tokenizer = tokenizer
+        # Not the number of entries: a vocabulary may have holes.
+        self.vocab_size = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+        added = tokenizer.get_added_tokens_decoder()
+        self.special_ids = frozenset(i for i, token in added.items() if token.special)
+
+    def encode(self, batch: Sequence[TextOrPair], add_special_tokens: bool) -> Sequence[Encoding]:
+        return self._tokenizer.encode_batch_fast(list(batch), add_special_tokens=add_special_tokens)
+
+    def cut(self, item: TextOrPair, coded: Coded, limit: int, side: Side, add_special_tokens: bool) -> Coded | None:
+        # The encoding says which text each token came from (None: a special token), so the tokens to drop can be
+        # dropped where they stand. `Encoding.truncate` would also build the rest, quadratically for a pair.
+        assert isinstance(coded, Encoding)
+        owners = coded.sequence_ids
+        counts = owners.count(0), owners.count(1)
+        room = limit - owners.count(None)
+        if room < 0:
+            return None
+        kept = share(*counts, room)
+        ids, type_ids = coded.ids, coded.type_ids
+        seen = [0, 0]
+        keep: list[int] = []
+        for position, owner in enumerate(owners):
+            if owner is not None:
+                rank = seen[owner]
+                seen[owner] += 1
+                first = 0 if side == "right" else counts[owner] - kept[owner]
+                if not first <= rank < first + kept[owner]:
+                    continue
+            keep.append(position)
+        return _Row([ids[p] for p in keep], [type_ids[p] for p in keep])
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool) -> str:
+        return self._tokenizer.decode(list(ids), skip_special_tokens=skip_special_tokens)
+
+    def token(self, id: int) -> str:
+        return self._tokenizer.id_to_token(id) or ""
+
+
+class SlowBackend:
+    """A tokenizer of `transformers` written in Python; one thread at a time, as it keeps state."""
+
+    def __init__(self, tokenizer: Any, do_lower_case: bool = False) -> None:
+        self._tokenizer = tokenizer
+        self._do_lower_case = do_lower_case
+        self._lock = threading.Lock()
+        self.vocab_size = max(tokenizer.get_vocab().values(), default=-1) + 1
+        self.special_ids = frozenset(tokenizer.all_special_ids)
+
+    def encode(self, batch: Sequence[TextOrPair], add_special_tokens: bool) -> Sequence[Coded]:
+        with self._lock:
+            return [self._call(item, add_special_tokens=add_special_tokens) for item in batch]
+
+    def cut(self, item: TextOrPair, coded: Coded, limit: int, side: Side, add_special_tokens: bool) -> Coded | None:
+        with self._lock:
+            if self._tokenizer.num_special_tokens_to_add(pair=isinstance(item, tuple)) * add_special_tokens > limit:
+                return None
+            self._tokenizer.truncation_side = side
+            return self._call(item, add_special_tokens=add_special_tokens, truncation=True, max_length=limit)
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool) -> str:
+        with self._lock:
+            return str(self._tokenizer.decode(list(ids), skip_special_tokens=skip_special_tokens))
+
+    def token(self, id: int) -> str:
+        with self._lock:
+            return str(self._tokenizer.convert_ids_to_tokens(int(id)) or "")
+
+    def _call(self, item: TextOrPair, **options: Any) -> _Row:
+        texts: tuple[str, ...] = item if isinstance(item, tuple) else (item,)
+        if self._do_lower_case:
+            texts = tuple(text.lower() for text in texts)
+        coded = self._tokenizer(*texts, return_token_type_ids=True, verbose=False, **options)
+        return _Row(list(coded["input_ids"]), list(coded["token_type_ids"]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    ids: list[int]
+    type_ids: list[int]
+
+
+def share(num_first: int, num_second: int, room: int) -> tuple[int, int]:
+    """How many tokens of each text of a pair stay when both together may have `room`: the longer one gives first.
+
+    The shorter text keeps at most half of the room (rounded down), the longer one takes the rest; of two texts of the
+    same length the first counts as the shorter. This is `longest_first` of the `tokenizers` library.
+    """
+    if num_first + num_second <= room:
+        return num_first, num_second
+    shorter = min(num_first, num_second, room // 2)
+    return (shorter, room - shorter) if num_first <= num_second else (room - shorter, shorter)
+
+
+def _lower_cases(normalizer: Any) -> bool:
+    def found(state: Any) -> bool:
+        if isinstance(state, list):
+            return any(found(part) for part in state)
+        if not isinstance(state, dict):
+            return False
+        return state.get("type") == "Lowercase" or state.get("lowercase") is True or found(state.get("normalizers"))
+
+    return normalizer is not None and found(json.loads(normalizer.__getstate__()))

@@ -1,0 +1,219 @@
+"""The tokenizer files of a checkpoint, turned into something that makes ids.
+
+`tokenizer.json` is taken as it stands, without the truncation and padding that were in force when it was saved. What
+`tokenizer_config.json` adds is then applied as `AutoTokenizer` applies it: added tokens, the switches of a BERT
+normaliser, a leading space for byte-level models. `add_eos_token` is honoured too, which `transformers` 5 no longer
+does beside a `tokenizer.json`; a model trained to read its embedding at the end of the text needs it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer, normalizers, pre_tokenizers, processors
+
+from .checkpoint import Checkpoint
+from .errors import CheckpointError, MissingExtra
+from .tokenizer_backends import Backend, FastBackend, SlowBackend
+
+_SPECIAL_KEYS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+
+# Whose normaliser takes its switches from `tokenizer_config.json`, with these values where it is silent.
+_BERT_SWITCHES = {"do_lower_case": True, "tokenize_chinese_chars": True, "strip_accents": None}
+_BERT_CLASSES = frozenset({"Bert", "DistilBert", "Electra", "MPNet", "MobileBert", "Funnel", "LayoutLM", "Lxmert"})
+_BYTE_LEVEL_CLASSES = frozenset({"Roberta", "Longformer", "GPT2", "Bart", "LED"})
+# The class of a checkpoint that names none, by `model_type`.
+_CLASS_OF_MODEL_TYPE = {
+    **dict.fromkeys(("bert", "electra", "distilbert", "nomic_bert", "convbert", "ernie", "megatron-bert"), "Bert"),
+    **dict.fromkeys(("roberta", "roberta-prelayernorm", "longformer", "bart"), "Roberta"),
+    **dict.fromkeys(("xlm-roberta", "gte", "xmod"), "XLMRoberta"),
+    **dict.fromkeys(("qwen2", "qwen3"), "Qwen2"),
+    **dict.fromkeys(("gemma", "gemma2", "gemma3", "gemma3_text"), "Gemma"),
+    **dict.fromkeys(("t5", "mt5"), "T5"),
+    "camembert": "Camembert",
+    "mpnet": "MPNet",
+    "gpt2": "GPT2",
+    "gpt_neox": "GPTNeoX",
+}
+# fmt: off
+# Classes whose models have no segment ids, though a post-processor may number the parts of a pair.
+_WITHOUT_SEGMENTS = frozenset(
+    (
+        "Roberta", "XLMRoberta", "Camembert", "MPNet", "DistilBert", "Longformer", "Bart", "LED", "MBart", "MBart50",
+        "Barthez", "GPT2", "GPTNeoX", "Llama", "CodeLlama", "Gemma", "Qwen2", "Qwen3_5", "Cohere", "T5", "NLLB",
+        "M2M100", "Herbert", "BigBird", "Reformer", "Luke", "Bartpho", "Pegasus",
+    )
+)
+# fmt: on
+
+
+@dataclass(frozen=True)
+class TokenizerFiles:
+    """What a folder says about its tokenizer.
+
+    Args:
+        backend: Makes ids.
+        model_max_length: Longest input in tokens by `tokenizer_config.json`, None where it says nothing.
+        may_have_segments: False where the model takes no segment ids, whatever the post-processor says.
+    """
+
+    backend: Backend
+    model_max_length: int | None
+    may_have_segments: bool
+
+
+def read_files(checkpoint: Checkpoint, *, do_lower_case: bool = False) -> TokenizerFiles:
+    """Read the tokenizer of a checkpoint.
+
+    Raises:
+        CheckpointError: There are no tokenizer files, or they cannot be read.
+        MissingExtra: Only `transformers` can read them, and it is not installed.
+    """
+    raw = checkpoint.json("tokenizer_config.json")
+    config: dict[str, Any] = raw if isinstance(raw, dict) else {}
+    name = _class_name(config, checkpoint.config)
+    backend: Backend
+    if checkpoint.path("tokenizer.json") is not None:
+        tokenizer = _from_json(checkpoint)
+        _apply_config(tokenizer, _with_special_tokens_map(config, checkpoint), name)
+        backend = FastBackend(tokenizer, do_lower_case)
+    else:
+        backend = _from_transformers(checkpoint, do_lower_case)
+    names = config.get("model_input_names")
+    segments = "token_type_ids" in names if isinstance(names, list) else name not in _WITHOUT_SEGMENTS
+    return TokenizerFiles(backend, _max_length(config), segments)
+
+
+def _from_json(checkpoint: Checkpoint) -> Tokenizer:
+    path = checkpoint.path("tokenizer.json")
+    assert path is not None
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises plain Exception for every kind of damage
+        raise CheckpointError(
+            f"tokenizer.json of {checkpoint.name} cannot be read: {error}.", fix="Fetch it again, or save it anew."
+        ) from error
+
+
+def _from_transformers(checkpoint: Checkpoint, do_lower_case: bool) -> Backend:
+    try:
+        from transformers import AutoTokenizer
+    except ImportError as error:
+        raise MissingExtra(
+            f"{checkpoint.name} has no tokenizer.json, and only transformers reads its other tokenizer files.",
+            fix="`pip install 'cenote[transformers]'`, or add a tokenizer.json.",
+        ) from error
+    try:
+        tokenizer: Any = AutoTokenizer.from_pretrained(str(checkpoint.folder), local_files_only=True)
+    except (OSError, ValueError, ImportError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(
+            f"No tokenizer of {checkpoint.name} can be read: {error}",
+            allowed="Cenote reads tokenizer.json, and whatever transformers reads.",
+            fix="Save the tokenizer beside the model.",
+        ) from error
+    if not _has_vocabulary(tokenizer):
+        raise CheckpointError(
+            f"{checkpoint.name} has no tokenizer files.",
+            allowed="Cenote reads tokenizer.json, and whatever transformers reads.",
+            fix="Save the tokenizer beside the model.",
+        )
+    if tokenizer.is_fast:
+        return FastBackend(Tokenizer.from_str(tokenizer.backend_tokenizer.to_str()), do_lower_case)
+    return SlowBackend(tokenizer, do_lower_case)
+
+
+def _has_vocabulary(tokenizer: Any) -> bool:
+    # transformers makes a tokenizer of special tokens alone where a folder has no vocabulary.
+    return len(tokenizer.get_vocab()) > len(set(tokenizer.all_special_tokens))
+
+
+def _class_name(config: dict[str, Any], model_config: dict[str, Any]) -> str:
+    named = config.get("tokenizer_class") or model_config.get("tokenizer_class")
+    if isinstance(named, str):
+        return named.removesuffix("Fast").removesuffix("Tokenizer")
+    return _CLASS_OF_MODEL_TYPE.get(str(model_config.get("model_type")), "")
+
+
+def _max_length(config: dict[str, Any]) -> int | None:
+    value = config.get("model_max_length")
+    # Files without a limit hold 1e30 here.
+    return int(value) if isinstance(value, (int, float)) and 0 < value < 1e9 else None
+
+
+def _with_special_tokens_map(config: dict[str, Any], checkpoint: Checkpoint) -> dict[str, Any]:
+    if "added_tokens_decoder" in config:
+        return config
+    raw = checkpoint.json("special_tokens_map.json")
+    return {**config, **raw} if isinstance(raw, dict) else config
+
+
+def _apply_config(tokenizer: Tokenizer, config: dict[str, Any], name: str) -> None:
+    _add_tokens(tokenizer, config)
+    tokenizer.encode_special_tokens = bool(config.get("split_special_tokens", False))
+    if name in _BERT_CLASSES and isinstance(tokenizer.normalizer, normalizers.BertNormalizer):
+        switches = {key: config.get(key, default) for key, default in _BERT_SWITCHES.items()}
+        tokenizer.normalizer = normalizers.BertNormalizer(
+            clean_text=True,
+            handle_chinese_chars=bool(switches["tokenize_chinese_chars"]),
+            strip_accents=switches["strip_accents"],
+            lowercase=bool(switches["do_lower_case"]),
+        )
+    if name in _BYTE_LEVEL_CLASSES and isinstance(tokenizer.pre_tokenizer, pre_tokenizers.ByteLevel):
+        space = bool(config.get("add_prefix_space", False))
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=space)
+    if config.get("add_eos_token") is True:
+        _append_eos(tokenizer, config)
+
+
+def _add_tokens(tokenizer: Tokenizer, config: dict[str, Any]) -> None:
+    known = {repr(token) for token in tokenizer.get_added_tokens_decoder().values()}
+    listed = config.get("added_tokens_decoder") or {}
+    new = [_added_token(listed[key]) for key in sorted(listed, key=int)]
+    new = [token for token in new if repr(token) not in known]
+    contents = {token.content for token in (*tokenizer.get_added_tokens_decoder().values(), *new)}
+    specials = [config[key] for key in _SPECIAL_KEYS if config.get(key)]
+    for key in ("additional_special_tokens", "extra_special_tokens"):
+        extra = config.get(key) or []
+        specials += list(extra.values()) if isinstance(extra, dict) else extra
+    for special in specials:
+        token = _added_token(special)
+        if token.content not in contents:
+            contents.add(token.content)
+            new.append(token)
+    tokenizer.add_tokens(new)
+
+
+def _added_token(raw: str | dict[str, Any]) -> AddedToken:
+    if isinstance(raw, str):
+        return AddedToken(raw, special=True)
+    options = {key: raw[key] for key in ("lstrip", "rstrip", "single_word", "normalized") if key in raw}
+    return AddedToken(raw["content"], special=bool(raw.get("special", True)), **options)
+
+
+def _append_eos(tokenizer: Tokenizer, config: dict[str, Any]) -> None:
+    eos = config.get("eos_token", "</s>")
+    content = eos["content"] if isinstance(eos, dict) else str(eos)
+    eos_id = tokenizer.token_to_id(content)
+    if eos_id is None:
+        raise CheckpointError(
+            f"tokenizer_config.json asks for the end-of-sequence token {content!r}, which the vocabulary lacks.",
+            fix="Name a token of the vocabulary as eos_token, or drop add_eos_token.",
+        )
+    framed = tokenizer.encode("a").ids
+    if framed and framed[-1] == eos_id:
+        return
+    bare = tokenizer.encode("a", add_special_tokens=False).ids
+    before = framed[: len(framed) - len(bare)]
+    if framed[len(before) :] != bare:
+        return  # tokenizer.json ends texts with another special token, which stands for the end as well
+    names = {i: str(tokenizer.id_to_token(i)) for i in (*before, eos_id)}
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=_frame(before, eos_id, "A", 0, names),
+        pair=_frame(before, eos_id, "A", 0, names) + _frame(before, eos_id, "B", 1, names),
+        special_tokens=[(token, i) for i, token in names.items()],
+    )
+
+
+def _frame(before: list[int], eos_id: int, text: str, segment: int, names: dict[int, str]) -> list[str]:
+    return [*(f"{names[i]}:{segment}" for i in before), f"${text}:{segment}", f"{names[eos_id]}:{segment}"]

