@@ -1,0 +1,249 @@
+"""A call: N inputs that are answered together, through one future, exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Hashable, Sequence
+from concurrent import futures
+
+import numpy as np
+
+from .errors import Cancelled, CenoteError, DeadlineExceeded
+from .pieces import Piece, Reader, moved
+from .scheduler import Lane, Pending
+from .types import Encoded, FloatArray, Input, Outcome, ReadKey
+
+_NOTHING = Encoded(np.zeros(0, np.int32))
+
+
+class Call:
+    """What `Engine.submit` gives back.
+
+    `future` is a `concurrent.futures.Future[Outcome]`; it stays pending until the very end, so that its `cancel()`
+    works while the call waits and while it runs. Cancelling it, by whatever road, drops what still waits.
+
+    Attributes:
+        future: Ends once: with an `Outcome`, with an error, or cancelled.
+        task, lane, request_id: As given to `submit`.
+        num_inputs: How many inputs it has.
+        reader: How they become tokens.
+        work: What is done so far; the engine's.
+    """
+
+    def __init__(
+        self,
+        task: str,
+        inputs: Sequence[Input],
+        read: ReadKey,
+        reader: Reader,
+        *,
+        lane: Lane,
+        deadline_s: float | None,
+        request_id: str | None,
+        on_end: Callable[[Call, Outcome | BaseException], object],
+    ) -> None:
+        self.task, self.lane, self.request_id = task, lane, request_id
+        self.num_inputs = len(inputs)
+        self.reader = reader
+        self.future: futures.Future[Outcome] = futures.Future()
+        self.work = Work(inputs, read)
+        self._on_end = on_end
+        self._arrived_s = time.monotonic()
+        self._deadline_s = deadline_s
+        self.future.add_done_callback(self._notice)
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the call arrived."""
+        return time.monotonic() - self._arrived_s
+
+    def remaining_s(self) -> float | None:
+        """Seconds until the deadline, at least 0; None where there is none."""
+        return None if self._deadline_s is None else max(0.0, self._deadline_s - self.age_s)
+
+    @property
+    def expired(self) -> bool:
+        """Whether the deadline has passed."""
+        return self.remaining_s() == 0.0
+
+    @property
+    def num_done(self) -> int:
+        """Inputs that are answered, by a row or an error; copies of identical ones count at the end."""
+        return self.num_inputs if self.future.done() else self.work.num_done
+
+    @property
+    def num_done_tokens(self) -> int:
+        """Tokens that went through the model for this call."""
+        return self.work.num_done_tokens
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait for the end, no longer than `timeout_s`, and say whether it came; the deadline brings it about."""
+        limits_s = [limit_s for limit_s in (timeout_s, self.remaining_s()) if limit_s is not None]
+        futures.wait([self.future], min(limits_s, default=None))
+        if self.expired:
+            self.expire()
+        return self.future.done()
+
+    def cancel(self) -> bool:
+        """Give the call up, waiting or running; False if it had ended already."""
+        return self.future.cancel()
+
+    def expire(self) -> None:
+        """End the call with `DeadlineExceeded`, unless it has ended."""
+        self._on_end(self, self.deadline_error())
+
+    def deadline_error(self) -> DeadlineExceeded:
+        """What the call ends with when its deadline passes."""
+        return DeadlineExceeded(
+            f"The {self.num_inputs} inputs were not done within the deadline of {self._deadline_s} s.",
+            fix="Allow more time, send fewer inputs at once, or try again when less is waiting.",
+            param="deadline_s",
+        )
+
+    def result(self) -> Outcome:
+        """Wait for the end, no longer than the deadline; an interrupt while waiting cancels the call.
+
+        Raises:
+            CenoteError: Whatever the call ended with; `Cancelled` where it was cancelled.
+        """
+        try:
+            self.wait()
+            return self.future.result()
+        except futures.CancelledError:
+            raise self._cancelled() from None
+        except (KeyboardInterrupt, SystemExit):
+            self.cancel()
+            raise
+
+    async def outcome(self) -> Outcome:
+        """`result` for an event loop; cancelling the waiting task cancels the call.
+
+        Raises:
+            CenoteError: Whatever the call ended with; `Cancelled` where it was cancelled by someone else.
+        """
+        waiter = asyncio.wrap_future(self.future)
+        try:
+            done, _ = await asyncio.wait({waiter}, timeout=self.remaining_s())
+            if not done:
+                self.expire()
+                await asyncio.wait({waiter})
+        except asyncio.CancelledError:
+            waiter.cancel()
+            raise
+        if waiter.cancelled():
+            raise self._cancelled()
+        return waiter.result()
+
+    def resolve(self, result: Outcome | BaseException) -> None:
+        """Give the future its result; only the one who ended the call does this, once."""
+        if not self.future.set_running_or_notify_cancel():
+            return
+        if isinstance(result, BaseException):
+            self.future.set_exception(result)
+        else:
+            self.future.set_result(result)
+
+    def _notice(self, future: futures.Future[Outcome]) -> None:
+        if future.cancelled():
+            self._on_end(self, self._cancelled())
+
+    def _cancelled(self) -> Cancelled:
+        return Cancelled(f"The call of {self.num_inputs} inputs was cancelled.")
+
+
+class Work:
+    """What a call has done so far. The engine changes it, under the engine's lock.
+
+    Identical inputs share one sequence: the first one leads, the others copy its row when all is done.
+
+    Attributes:
+        encoded: One per input, None where it is not tokenised yet or failed.
+        held_tokens: What the call holds of the queue's bound.
+        num_unread: Inputs that are not tokenised yet.
+        num_unadded: Inputs whose sequences were not handed to the scheduler yet.
+        num_unanswered: Sequences that wait or run.
+        num_done, num_done_tokens: Inputs, and tokens of sequences, that are answered.
+        ended: Set once, by whoever ends the call.
+    """
+
+    def __init__(self, inputs: Sequence[Input], read: ReadKey) -> None:
+        self.inputs, self._read = inputs, read
+        self.encoded: list[Encoded | None] = [None] * len(inputs)
+        self.errors: dict[int, CenoteError] = {}
+        self.held_tokens = 0
+        self.num_unread = self.num_unadded = len(inputs)
+        self.num_unanswered = 0
+        self.num_done = self.num_done_tokens = 0
+        self.ended = False
+        self.queue_s: float | None = None
+        self.tokenize_s = self.inference_s = 0.0
+        self._rows: FloatArray | list[FloatArray] | None = None
+        self._leaders: dict[Hashable, int] = {}
+        self._followers: list[tuple[int, int]] = []
+
+    @property
+    def complete(self) -> bool:
+        """Whether every input has its row or its error."""
+        return self.num_unadded == 0 and self.num_unanswered == 0
+
+    def note(self, piece: Piece, took_s: float) -> None:
+        """Keep the tokens and errors of a piece."""
+        self.encoded[piece.start : piece.start + len(piece.encoded)] = piece.encoded
+        self.errors.update(piece.errors)
+        self.num_unread -= len(piece.encoded)
+        self.num_done += len(piece.errors)
+        self.tokenize_s += took_s
+
+    def sequences(self, call: Call, where: slice) -> list[Pending[Call]]:
+        """The sequences that must run for the inputs at `where`, which are tokenised."""
+        fresh = []
+        for index, item in enumerate(self.encoded[where], where.start):
+            if item is None:
+                continue
+            segments = None if item.segments is None else item.segments.tobytes()
+            leader = self._leaders.setdefault((item.ids.tobytes(), segments, item.skip), index)
+            if leader == index:
+                fresh.append(Pending(item, self._read, call, index))
+            else:
+                self._followers.append((index, leader))
+        self.num_unadded -= where.stop - where.start
+        self.num_unanswered += len(fresh)
+        return fresh
+
+    def answered(self, num_tokens: int) -> None:
+        """One sequence of `num_tokens` tokens has its row or its error."""
+        self.num_unanswered -= 1
+        self.num_done += 1
+        self.num_done_tokens += num_tokens
+
+    def room_for(self, rows: FloatArray | list[FloatArray]) -> FloatArray | list[FloatArray]:
+        """Where rows go, allocated in the form of the first `rows` that arrive; threads write different entries."""
+        if self._rows is None:
+            num_inputs = len(self.encoded)
+            if isinstance(rows, list):
+                self._rows = [np.zeros(0, np.float32)] * num_inputs
+            else:
+                self._rows = np.full((num_inputs, *rows.shape[1:]), np.nan, np.float32)
+        return self._rows
+
+    def outcome(self) -> Outcome:
+        """The record of the complete call, with rows as the model gave them; identical inputs get copies."""
+        rows = self._rows if self._rows is not None else np.full((len(self.encoded), 0), np.nan, np.float32)
+        for index, leader in self._followers:
+            rows[index] = rows[leader]
+            if leader in self.errors:
+                self.errors[index] = moved(self.errors[leader], index)
+        return Outcome(
+            rows=rows,
+            encoded=[item or _NOTHING for item in self.encoded],
+            errors=dict(sorted(self.errors.items())),
+            queue_s=self.queue_s or 0.0,
+            tokenize_s=self.tokenize_s,
+            inference_s=self.inference_s,
+        )
+
+    def release(self) -> None:
+        """Let go of all that is large, once the call has ended."""
+        self.inputs, self.encoded, self._rows = (), [], None
+        self._leaders, self._followers = {}, []

@@ -1,0 +1,388 @@
+"""One model at work: calls come in, batches go to a runner, each call ends exactly once.
+
+An engine owns no thread. Callers run `submit`, the registry's pools tokenise and finish, workers run `take` and `run`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import pieces, tasks
+from .call import Call
+from .config import MachineSettings
+from .errors import BadInput, CenoteError, Overloaded, Unavailable, UnsupportedTask
+from .forward import Answered, Failed, RunsBatches, forward
+from .scheduler import Lane, Pending, Scheduler
+from .shared import Shared
+from .stats import Snapshot, Stats
+from .types import Input, Length, Outcome
+
+if TYPE_CHECKING:
+    from .recipe import Recipe
+    from .tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
+
+MIN_BATCH_TOKENS = 128
+"""Below this a batch is not split among workers: a forward costs about the same."""
+
+_ADD_AT_ONCE = 1024  # inputs added under one hold of the lock, so that a huge call does not stall the others
+_DEFAULT_LENGTH = Length()
+
+
+class Engine:
+    """One served model.
+
+    Args:
+        names: What it is called; the first is its name, the others are aliases.
+        recipe: Everything decided about the checkpoint.
+        tokenizer: Its tokenizer.
+        runner: Its loaded model.
+        machine: Sizes of batches and of the queue.
+        shared: What it shares with the other engines.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        recipe: Recipe,
+        tokenizer: Tokenizer,
+        runner: RunsBatches,
+        machine: MachineSettings,
+        shared: Shared,
+    ) -> None:
+        self.name, self.aliases = names[0], tuple(names[1:])
+        self.recipe, self.tokenizer, self.runner = recipe, tokenizer, runner
+        self.stats = Stats()
+        self._machine, self._shared = machine, shared
+        self._scheduler: Scheduler[Call] = Scheduler()
+        self._calls: set[Call] = set()
+        self._held_tokens = self._running_seqs = 0
+        self._refusal = ""
+
+    # Coming in, on the caller's thread.
+
+    def submit(
+        self,
+        task: str,
+        inputs: Sequence[Input],
+        params: Any = None,
+        *,
+        length: Length = _DEFAULT_LENGTH,
+        lane: Lane = "interactive",
+        deadline_s: float | None = None,
+        keep_errors: bool = False,
+        wait: bool = False,
+        request_id: str | None = None,
+    ) -> Call:
+        """Admit a call of one or more inputs; its `future` ends with an `Outcome`.
+
+        Args:
+            task: Name of a task that the model serves.
+            inputs: Parsed inputs, see `inputs.parse`.
+            params: The task's options; None changes nothing.
+            length: What happens to inputs that are too long. `refuse` names every offender before any forward.
+            lane: `interactive` goes first, `bulk` never starves.
+            deadline_s: Seconds from now after which the call ends with `DeadlineExceeded`.
+            keep_errors: Bad inputs become entries of `Outcome.errors` and the others run; else the first one ends
+                the call.
+            wait: Block while the queue is full, where `Overloaded` would be raised.
+            request_id: The caller's name for it, for the log.
+
+        Raises:
+            BadInput: No inputs, or options that this model cannot follow.
+            UnsupportedTask: The model cannot be read as this task.
+            Overloaded: The queue is full, and `wait` is False.
+            DeadlineExceeded: The deadline passed while waiting for room.
+            Unavailable: The engine is draining, closed or dead.
+        """
+        try:
+            module = self._task(task, inputs)
+            params = module.default_params() if params is None else params
+            params.check(self.recipe)
+            call = Call(
+                task,
+                inputs,
+                module.read_key(self.recipe, params),
+                pieces.Reader(module, self.recipe, self.tokenizer, params, length, keep_errors),
+                lane=lane,
+                deadline_s=deadline_s,
+                request_id=request_id,
+                on_end=self._end,
+            )
+            self._admit(call, wait)
+        except CenoteError as error:
+            self.stats.error(error.kind)
+            raise
+        todo = pieces.cut(inputs)
+        for _ in range(min(self._shared.num_tokenize_threads, len(inputs))):
+            self._tokenize_soon(call, todo)
+        return call
+
+    def run_call(self, task: str, inputs: Sequence[Input], params: Any = None, **options: Any) -> Outcome:
+        """`submit`, and wait for the outcome; options and errors as there, and those of `Call.result`."""
+        return self.submit(task, inputs, params, **options).result()
+
+    def _task(self, name: str, inputs: Sequence[Input]) -> tasks.Task:
+        if len(inputs) == 0:
+            raise BadInput("The call has no inputs.", allowed="It takes one or more.", param="inputs")
+        module = tasks.find(name)
+        if not module.serves(self.recipe):
+            raise UnsupportedTask(
+                f"Unsupported task: {name!r} with {self.name}.",
+                allowed=f"Supported tasks: {tuple(self.recipe.tasks)}",
+                param="task",
+            )
+        return module
+
+    def _admit(self, call: Call, wait: bool) -> None:
+        estimate = call.reader.estimate(call.work.inputs)
+        with self._shared.room:
+            while True:
+                if self._refusal:
+                    raise self._unavailable()
+                # A call larger than the whole bound gets in once nothing else is there.
+                if self._held_tokens == 0 or self._held_tokens + estimate <= self._machine.max_queue_tokens:
+                    break
+                if not wait:
+                    raise self._overloaded()
+                if call.expired:
+                    raise call.deadline_error()
+                self._shared.room.wait(call.remaining_s())
+            self._calls.add(call)
+            self._hold(call, estimate)
+        self.stats.call_admitted(call.num_inputs)
+
+    def _overloaded(self) -> Overloaded:
+        rate = self.stats.tokens_per_s()
+        retry_after_s = min(max(self._held_tokens / rate, 1.0), 60.0) if rate else 1.0
+        return Overloaded(
+            f"{self._held_tokens} tokens wait for {self.name}.",
+            retry_after_s=retry_after_s,
+            allowed=f"At most {self._machine.max_queue_tokens} may wait.",
+            fix=f"Try again in {retry_after_s:.0f} s.",
+        )
+
+    def _unavailable(self) -> Unavailable:
+        return Unavailable(f"{self.name} {self._refusal}.", fix="Try again later, or elsewhere.")
+
+    def _hold(self, call: Call, num_tokens: int) -> None:
+        call.work.held_tokens += num_tokens
+        self._held_tokens += num_tokens
+        if num_tokens < 0:
+            self._shared.room.notify_all()
+
+    # Tokenising, on the pool.
+
+    def _tokenize_soon(self, call: Call, todo: Iterator[slice]) -> None:
+        try:
+            self._shared.tokenize_pool.submit(self._tokenize_next, call, todo)
+        except RuntimeError:  # the pool is shut down
+            self._end(call, Unavailable(f"{self.name} is closed."))
+
+    def _tokenize_next(self, call: Call, todo: Iterator[slice]) -> None:
+        try:
+            with self._shared.work:
+                where = None if call.work.ended else next(todo, None)
+                inputs = call.work.inputs[where] if where else ()
+            if where is None:
+                return
+            if call.expired:
+                raise call.deadline_error()
+            began_s = time.monotonic()
+            piece = call.reader.read(where.start, inputs)
+            self._note(call, piece, time.monotonic() - began_s)
+        except BaseException as error:  # a panic of a tokenizer in Rust is no Exception
+            self._end(call, error)
+        else:
+            self._tokenize_soon(call, todo)
+
+    def _note(self, call: Call, piece: pieces.Piece, took_s: float) -> None:
+        with self._shared.work:
+            if call.work.ended:
+                return
+            call.work.note(piece, took_s)
+            all_read = call.work.num_unread == 0
+        for error in piece.errors.values():
+            self.stats.error(error.kind)
+        if not call.reader.refuses_call:
+            self._add(call, slice(piece.start, piece.start + len(piece.encoded)))
+        elif all_read:
+            call.reader.refuse_long_ones(call.work.encoded)
+            for start in range(0, call.num_inputs, _ADD_AT_ONCE):
+                self._add(call, slice(start, min(start + _ADD_AT_ONCE, call.num_inputs)))
+
+    def _add(self, call: Call, where: slice) -> None:
+        work = call.work
+        with self._shared.work:
+            if work.ended:
+                return
+            sequences = work.sequences(call, where)
+            self._hold(call, sum(s.num_tokens for s in sequences) - call.reader.estimate(work.inputs[where]))
+            self._scheduler.add(sequences, call.lane)
+            self._shared.work.notify(len(sequences))
+            complete = work.complete
+        if complete:
+            self._shared.soon(self._finish, call)
+
+    # Batches, on the workers' threads.
+
+    def take(self) -> list[Pending[Call]]:
+        """The next batch for one worker; empty if nothing waits. What it returns must go to `run`."""
+        with self._shared.work:
+            while True:
+                share = -(-self._scheduler.waiting_tokens // self.runner.num_workers)
+                budget = min(max(share, MIN_BATCH_TOKENS), self.runner.max_batch_tokens)
+                taken = self._scheduler.take(budget, self._machine.max_batch_seqs)
+                ready = self._in_time(taken)
+                if ready or not taken:
+                    self._running_seqs += len(ready)
+                    return ready
+
+    def run(self, batch: Sequence[Pending[Call]]) -> None:
+        """Put a batch through the model and hand out its rows; what fails is retried by halves."""
+        began_s = time.monotonic()
+        try:
+            for end in forward(self.runner, batch):
+                if isinstance(end, Failed):
+                    self._fail(end)
+                else:
+                    self.stats.batch_ended(len(end.batch), sum(p.num_tokens for p in end.batch))
+                    self._keep(end)
+            self._answered(batch, time.monotonic() - began_s)
+        finally:
+            with self._shared.work:
+                self._running_seqs -= len(batch)
+
+    def _in_time(self, taken: list[Pending[Call]]) -> list[Pending[Call]]:
+        for pending in taken:
+            self._hold(pending.call, -pending.num_tokens)
+        calls = {pending.call for pending in taken}
+        late = {call for call in calls if call.expired}
+        for call in calls - late:
+            if call.work.queue_s is None:
+                call.work.queue_s = call.age_s
+        for call in late:
+            self._shared.soon(call.expire)
+        return [pending for pending in taken if pending.call not in late] if late else taken
+
+    def _keep(self, done: Answered) -> None:
+        """Store the rows of a forward, call by call."""
+        positions: dict[Call, list[int]] = {}
+        for position, pending in enumerate(done.batch):
+            positions.setdefault(pending.call, []).append(position)
+        for call, of in positions.items():
+            with self._shared.work:
+                if call.work.ended:
+                    continue
+                target = call.work.room_for(done.rows)
+            to = [done.batch[position].index for position in of]
+            if isinstance(target, np.ndarray) and isinstance(done.rows, np.ndarray):
+                target[to] = done.rows[of]
+                continue
+            for index, position in zip(to, of, strict=True):
+                target[index] = done.rows[position]
+
+    def _fail(self, failed: Failed) -> None:
+        call, error = failed.pending.call, failed.error
+        log.error("%s Request %s, model %s.", error.what, call.request_id, self.name, exc_info=error.__cause__)
+        with self._shared.work:
+            call.work.errors[failed.pending.index] = error
+        if call.reader.keep_errors:
+            self.stats.error(error.kind)
+        else:
+            self._shared.soon(self._end, call, error)
+
+    def _answered(self, batch: Sequence[Pending[Call]], took_s: float) -> None:
+        complete = []
+        with self._shared.work:
+            for pending in batch:
+                pending.call.work.answered(pending.num_tokens)
+            for call in {pending.call for pending in batch}:
+                call.work.inference_s += took_s
+                if call.work.complete and not call.work.ended:
+                    complete.append(call)
+        for call in complete:
+            self._shared.soon(self._finish, call)
+
+    # Ending.
+
+    def _finish(self, call: Call) -> None:
+        try:
+            with self._shared.work:
+                if call.work.ended:
+                    return
+                outcome = call.work.outcome()
+            if not call.reader.keep_errors:
+                outcome.raise_first()
+            shape, params = call.reader.task.shape, call.reader.params
+            if isinstance(outcome.rows, list):
+                outcome.rows = [shape(self.recipe, row, params) for row in outcome.rows]
+            else:
+                outcome.rows = shape(self.recipe, outcome.rows, params)
+        except BaseException as error:
+            self._end(call, error)
+        else:
+            self._end(call, outcome)
+
+    def _end(self, call: Call, result: Outcome | BaseException) -> None:
+        """The one place where calls end; only the first to come here ends this one."""
+        if not isinstance(result, (Outcome, CenoteError)):
+            result = _unexpected(call, result)
+        with self._shared.work:
+            if call.work.ended:
+                return
+            call.work.ended = True
+            self._calls.discard(call)
+            self._scheduler.drop(call)
+            self._hold(call, -call.work.held_tokens)
+            call.work.release()
+            self._shared.room.notify_all()
+        end = "ok" if isinstance(result, Outcome) else result.kind
+        self.stats.call_ended(end, call.work.queue_s or 0.0, call.work.tokenize_s, call.work.inference_s)
+        call.resolve(result)
+
+    # What the registry asks.
+
+    @property
+    def num_open(self) -> int:
+        """Calls that have not ended."""
+        return len(self._calls)
+
+    def snapshot(self) -> Snapshot:
+        """All counters of this model, now."""
+        with self._shared.work:
+            return self.stats.snapshot(
+                waiting_seqs=self._scheduler.num_waiting,
+                waiting_tokens=self._scheduler.waiting_tokens,
+                running_seqs=self._running_seqs,
+                open_calls=len(self._calls),
+            )
+
+    def refuse(self, why: str) -> None:
+        """Refuse new calls from now on; `why` completes a sentence that starts with the model's name."""
+        with self._shared.room:
+            self._refusal = why
+            self._shared.room.notify_all()
+
+    def end_all(self) -> None:
+        """End every call with `Unavailable`; `refuse` said why."""
+        with self._shared.work:
+            calls = list(self._calls)
+        for call in calls:
+            self._end(call, self._unavailable())
+
+
+def _unexpected(call: Call, error: BaseException) -> CenoteError:
+    log.error("A call of %d inputs (request %s) failed.", call.num_inputs, call.request_id, exc_info=error)
+    wrapped = CenoteError(
+        f"The call of {call.num_inputs} inputs failed: {error!r}.",
+        fix="This is a defect of Cenote; please report it with the log.",
+    )
+    wrapped.__cause__ = error
+    return wrapped

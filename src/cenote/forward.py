@@ -1,0 +1,119 @@
+"""One batch through a runner: what it answers, and what happens where it raises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import numpy as np
+
+from .call import Call
+from .errors import ForwardFailed, NotFinite
+from .scheduler import Pending
+from .types import Batch, FloatArray, Rows
+
+
+class RunsBatches(Protocol):
+    """What an engine needs of a runner; `runner.Runner` is the real one.
+
+    Attributes:
+        num_workers: How many threads should call `run`.
+        threads_per_worker: Compute threads of each.
+        max_batch_tokens: Token budget of a batch.
+    """
+
+    num_workers: int
+    threads_per_worker: int
+    max_batch_tokens: int
+
+    def run(self, batch: Batch) -> list[Rows]:
+        """The rows of every sequence of `batch`; several threads may call it at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """Sequences that went through the model, and one row for each."""
+
+    batch: Sequence[Pending[Call]]
+    rows: FloatArray | list[FloatArray]
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """One sequence that has no row, and why."""
+
+    pending: Pending[Call]
+    error: ForwardFailed
+
+
+End: TypeAlias = "Answered | Failed"
+
+
+def forward(runner: RunsBatches, batch: Sequence[Pending[Call]]) -> Iterator[End]:
+    """Run `batch`; each of its sequences is in exactly one of the ends.
+
+    Where the runner raises, the batch is halved until the one at fault is alone; the others get their rows. Where it
+    answers NaN or infinity, only those sequences fail. What is no `Exception` is passed on.
+    """
+    try:
+        answers = runner.run(Batch.pack([p.encoded for p in batch], [p.read for p in batch]))
+        _check(answers, len(batch))
+    except Exception as error:
+        if len(batch) == 1:
+            yield Failed(batch[0], _raised(batch[0], error))
+            return
+        middle = len(batch) // 2
+        yield from forward(runner, batch[:middle])
+        yield from forward(runner, batch[middle:])
+        return
+    for answer in answers:
+        yield from _sift([batch[seq] for seq in answer.seqs.tolist()], answer.rows)
+
+
+def _sift(batch: Sequence[Pending[Call]], rows: FloatArray | list[FloatArray]) -> Iterator[End]:
+    finite = _are_finite(rows)
+    if all(finite):
+        yield Answered(batch, rows)
+        return
+    good = [position for position, is_finite in enumerate(finite) if is_finite]
+    if good:
+        kept = rows[good] if isinstance(rows, np.ndarray) else [rows[position] for position in good]
+        yield Answered([batch[position] for position in good], kept)
+    for pending, is_finite in zip(batch, finite, strict=True):
+        if not is_finite:
+            yield Failed(pending, _not_finite(pending))
+
+
+def _check(answers: list[Rows], num_seqs: int) -> None:
+    counts = np.zeros(num_seqs, np.int64)
+    for answer in answers:
+        np.add.at(counts, answer.seqs, 1)
+        if len(answer.rows) != len(answer.seqs):
+            raise RuntimeError(f"The runner gave {len(answer.rows)} rows for {len(answer.seqs)} sequences.")
+    if (counts != 1).any():
+        raise RuntimeError(f"The runner answered the sequences of a batch {counts.tolist()} times, not once each.")
+
+
+def _are_finite(rows: FloatArray | list[FloatArray]) -> list[bool]:
+    if isinstance(rows, list):
+        return [bool(np.isfinite(row).all()) for row in rows]
+    return [bool(finite) for finite in np.isfinite(rows).all(axis=tuple(range(1, rows.ndim)))]
+
+
+def _not_finite(pending: Pending[Call]) -> NotFinite:
+    return NotFinite(
+        f"The model answered NaN or infinity for input {pending.index} of {pending.num_tokens} tokens.",
+        fix="With a half dtype, try float32; else the weights may be damaged.",
+        index=pending.index,
+    )
+
+
+def _raised(pending: Pending[Call], error: Exception) -> ForwardFailed:
+    failure = ForwardFailed(
+        f"The model raised on input {pending.index} of {pending.num_tokens} tokens: {error!r}.",
+        fix="The log has the traceback; please report it with the input.",
+        index=pending.index,
+    )
+    failure.__cause__ = error
+    return failure

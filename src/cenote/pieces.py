@@ -1,0 +1,153 @@
+"""How a call is tokenised: in pieces, so that the model starts before its last text is read and calls take turns."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from .errors import BadInput, CenoteError, TooLong
+from .tokenizer import refuse_long
+from .types import Encoded, Input, Length, Pair, Tokens
+
+if TYPE_CHECKING:
+    from .recipe import Recipe
+    from .tasks import Task
+    from .tokenizer import Tokenizer
+
+MAX_INPUTS = 256
+MAX_BYTES = 64 * 1024
+_BYTES_PER_TOKEN = 4
+
+
+@dataclass(slots=True)
+class Piece:
+    """Consecutive inputs of a call after tokenising.
+
+    Args:
+        start: Position of the first one in the call.
+        encoded: One per input, cut to the limit; None where the input has an error.
+        errors: Position in the call -> what is wrong with that input.
+    """
+
+    start: int
+    encoded: list[Encoded | None]
+    errors: dict[int, CenoteError] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """How the inputs of one call become tokens.
+
+    Args:
+        length: What happens to inputs that are too long.
+        keep_errors: Whether inputs with errors are noted and passed over; else the first one is raised.
+    """
+
+    task: Task
+    recipe: Recipe
+    tokenizer: Tokenizer
+    params: Any
+    length: Length
+    keep_errors: bool
+
+    @property
+    def limit(self) -> int:
+        """Most tokens of one input."""
+        return min(self.length.limit or self.recipe.max_len, self.recipe.max_len)
+
+    @property
+    def refuses_call(self) -> bool:
+        """Whether one input that is too long refuses the whole call."""
+        return self.length.on_long == "refuse" and not self.keep_errors
+
+    def estimate(self, inputs: Sequence[Input]) -> int:
+        """About how many tokens `inputs` have, without tokenising them."""
+        most = self.limit if self.length.on_long == "cut" else None
+        counts = (_num_bytes(item) // _BYTES_PER_TOKEN + 1 for item in inputs)
+        return sum(counts) if most is None else sum(min(count, most) for count in counts)
+
+    def read(self, start: int, inputs: Sequence[Input]) -> Piece:
+        """Tokenise inputs `start`, ... of the call.
+
+        Everything is cut to the limit; `Encoded.num_cut` tells what was too long, and whether that matters is decided
+        once all lengths are known (`refuse_long_ones`), so that one message can name every offender.
+
+        Raises:
+            BadInput: An input is not allowed, and errors are not kept; it names the position in the call.
+        """
+        try:
+            piece = Piece(start, list(self._encode(inputs)))
+        except BadInput as error:
+            if not self.keep_errors:
+                raise error if error.index is None else moved(error, start + error.index) from error
+            piece = self._read_singly(start, inputs)
+        if self.length.on_long == "refuse" and self.keep_errors:
+            self._note_long_ones(piece)
+        return piece
+
+    def refuse_long_ones(self, encoded: Sequence[Encoded | None]) -> None:
+        """Raise `TooLong` naming all inputs of the call that were cut, if there are any."""
+        if any(item is not None and item.num_cut for item in encoded):
+            refuse_long([_full_length(item) for item in encoded], self.limit, self.recipe.name)
+
+    def _encode(self, inputs: Sequence[Input]) -> list[Encoded]:
+        return self.task.encode(
+            self.recipe, self.tokenizer, inputs, self.params, replace(self.length, on_long="cut", limit=self.limit)
+        )
+
+    def _read_singly(self, start: int, inputs: Sequence[Input]) -> Piece:
+        piece = Piece(start, [None] * len(inputs))
+        for offset, item in enumerate(inputs):
+            try:
+                (piece.encoded[offset],) = self._encode([item])
+            except BadInput as error:
+                piece.errors[start + offset] = moved(error, start + offset)
+        return piece
+
+    def _note_long_ones(self, piece: Piece) -> None:
+        for offset, item in enumerate(piece.encoded):
+            if item is None or not item.num_cut:
+                continue
+            try:
+                refuse_long([_full_length(item)], self.limit, self.recipe.name)
+            except TooLong as error:
+                piece.errors[piece.start + offset] = moved(error, piece.start + offset)
+                piece.encoded[offset] = None
+
+
+def cut(inputs: Sequence[Input]) -> Iterator[slice]:
+    """Where pieces of `inputs` begin and end: `MAX_INPUTS` each, fewer where they are long."""
+    start = num_bytes = 0
+    for stop, item in enumerate(inputs):
+        if stop > start and (stop - start == MAX_INPUTS or num_bytes >= MAX_BYTES):
+            yield slice(start, stop)
+            start, num_bytes = stop, 0
+        num_bytes += _num_bytes(item)
+    yield slice(start, len(inputs))
+
+
+def moved(error: CenoteError, index: int) -> CenoteError:
+    """The same error for the input at `index`; its message names the new position where it named the old one."""
+    twin = copy.copy(error)
+    twin.what = error.what.replace(f"nput {error.index}", f"nput {index}", 1)
+    twin.args = (" ".join(part for part in (twin.what, error.allowed, error.fix) if part),)
+    twin.index = index
+    if isinstance(twin, TooLong):
+        twin.offenders = (index,)
+    twin.__cause__ = error.__cause__
+    return twin
+
+
+def _num_bytes(item: Input) -> int:
+    if isinstance(item, Tokens):
+        return _BYTES_PER_TOKEN * len(item.ids)
+    if isinstance(item, Pair):
+        return _num_bytes(item.text) + _num_bytes(item.text_pair)
+    # Beyond ASCII most text takes two or three bytes a character; counting them would mean encoding it.
+    return len(item) if item.isascii() else 3 * len(item)
+
+
+def _full_length(item: Encoded | None) -> int:
+    return 0 if item is None else len(item.ids) + item.num_cut

@@ -1,0 +1,169 @@
+"""The models of a process by name, and the threads they share."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from .checkpoint import open_checkpoint
+from .config import MachineSettings, ModelSettings
+from .cores import num_cores
+from .engine import Engine
+from .errors import ConfigError, ModelNotFound, Unavailable
+from .forward import RunsBatches
+from .shared import Shared
+from .worker import Workers
+
+if TYPE_CHECKING:
+    from .recipe import Recipe
+
+State: TypeAlias = Literal["ready", "draining", "dead", "closed"]
+RunnerFactory: TypeAlias = "Callable[[Recipe, MachineSettings], RunsBatches]"
+
+MAX_TOKENIZER_THREADS = 8
+
+
+class Registry:
+    """Opens models and answers to their names; owns the pools and the workers.
+
+    Usable from any thread and as a context manager. One that is forgotten stops its threads when it is collected or
+    when the interpreter ends.
+
+    Args:
+        machine: What all models share.
+        runner_factory: Makes the runner of a recipe; None means `runner.Runner`.
+    """
+
+    def __init__(self, machine: MachineSettings | None = None, *, runner_factory: RunnerFactory | None = None) -> None:
+        self.machine = MachineSettings() if machine is None else machine
+        self._runner_factory = runner_factory or _default_runner
+        num_threads = self.machine.tokenizer_threads or min(num_cores(), MAX_TOKENIZER_THREADS)
+        self._shared = Shared(num_threads)
+        self._workers = Workers(self._shared)
+        self._engines: dict[str, Engine] = {}
+        self._draining = False
+        self._stop = weakref.finalize(self, _stop, self._workers, self._shared)
+
+    @property
+    def state(self) -> State:
+        """`ready` takes calls; `draining` finishes those it has; `dead` lost a worker; `closed` is over."""
+        if not self._stop.alive:
+            return "closed"
+        if self._workers.death is not None:
+            return "dead"
+        return "draining" if self._draining else "ready"
+
+    def engines(self) -> list[Engine]:
+        """The served models, in the order they were opened."""
+        return list(self._workers.engines)
+
+    def open(self, settings: ModelSettings, names: Sequence[str] = ()) -> Engine:
+        """Load a model and serve it.
+
+        Args:
+            settings: Which checkpoint, and how.
+            names: What it answers to; its checkpoint's name where none is given.
+
+        Raises:
+            CenoteError: The checkpoint cannot be served, or a name is taken, or the registry takes nothing more.
+        """
+        from . import recipe as recipes
+        from .tokenizer import Tokenizer
+
+        if self.state != "ready":
+            raise Unavailable(f"No model can be opened, the registry is {self.state}.", fix="Make a new one.")
+        checkpoint = open_checkpoint(settings.model, settings.revision)
+        names = tuple(names) or (checkpoint.name,)
+        self._check_free(names)
+        recipe = recipes.resolve(checkpoint, settings)
+        words = open_checkpoint(settings.tokenizer) if settings.tokenizer else checkpoint
+        # Reading a large vocabulary takes about as long as mapping the weights.
+        loading = self._shared.tokenize_pool.submit(Tokenizer.load, words, do_lower_case=recipe.do_lower_case)
+        try:
+            runner = self._runner_factory(recipe, self.machine)
+        finally:
+            loading.cancel()
+        return self._serve(Engine(names, recipe, loading.result(), runner, self.machine, self._shared))
+
+    def get(self, name: str | None = None) -> Engine:
+        """The model that answers to `name`; None or "" means the only one.
+
+        Raises:
+            ModelNotFound: There is none, or there are several and no name was given.
+        """
+        if name:
+            engine = self._engines.get(name)
+            if engine is not None:
+                return engine
+            what = f"The model `{name}` does not exist."
+        elif len(self.engines()) == 1:
+            return self.engines()[0]
+        else:
+            what = f"No model was named and {len(self.engines())} are served."
+        served = ", ".join(f"`{known}`" for known in self._engines) or "none"
+        raise ModelNotFound(what, allowed=f"Served here: {served}.", param="model")
+
+    def drain(self, timeout_s: float) -> bool:
+        """Take no new calls and wait for those that are here.
+
+        Returns:
+            Whether all ended within `timeout_s` seconds.
+        """
+        ends_s = time.monotonic() + timeout_s
+        self._draining = True
+        self._refuse("is shutting down")
+        with self._shared.room:
+            return self._shared.room.wait_for(
+                lambda: not any(engine.num_open for engine in self.engines()), max(0.0, ends_s - time.monotonic())
+            )
+
+    def close(self) -> None:
+        """End what still waits with `Unavailable`, and stop the threads. Repeatable."""
+        self._stop()
+
+    def __enter__(self) -> Registry:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _refuse(self, why: str) -> None:
+        for engine in self.engines():
+            engine.refuse(why)
+
+    def _check_free(self, names: Sequence[str]) -> None:
+        taken = [name for name in names if name in self._engines]
+        if taken:
+            raise ConfigError(
+                f"A model named `{taken[0]}` is served already.",
+                fix="Give this one another name.",
+                param="served_model_name",
+            )
+
+    def _serve(self, engine: Engine) -> Engine:
+        with self._shared.work:
+            names = (engine.name, *engine.aliases)
+            self._check_free(names)
+            self._engines.update(dict.fromkeys(names, engine))
+        self._workers.serve(engine)
+        return engine
+
+
+def _stop(workers: Workers, shared: Shared) -> None:
+    """All that closing does; knows no registry, so that a forgotten one can be collected."""
+    for engine in workers.engines:
+        engine.refuse("is closed")
+        engine.end_all()
+    workers.stop()
+    shared.close()
+
+
+def _default_runner(recipe: Recipe, machine: MachineSettings) -> RunsBatches:
+    from .runner import Runner
+
+    return Runner(recipe, machine)

@@ -1,0 +1,187 @@
+"""Which waiting sequences make the next batch. Pure: no thread, no clock, no torch; it is fed and asked.
+
+Whoever uses a `Scheduler` from several threads holds one lock around it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import Generic, Literal, TypeAlias, TypeVar, get_args
+
+from .types import Encoded, ReadKey
+
+Lane: TypeAlias = Literal["interactive", "bulk"]
+"""`interactive` goes first; `bulk` gets what is left, and at least one batch in `BULK_EVERY`."""
+
+C = TypeVar("C", bound=Hashable)
+"""What sequences belong to; only compared and hashed here."""
+
+LANES: tuple[Lane, ...] = get_args(Lane)
+BULK_EVERY = 4
+
+
+@dataclass(slots=True, eq=False)
+class Pending(Generic[C]):
+    """One sequence that waits for its forward.
+
+    Args:
+        encoded: Its tokens.
+        read: How its hidden states are read.
+        call: What it belongs to.
+        index: The input of the call that it answers.
+    """
+
+    encoded: Encoded
+    read: ReadKey
+    call: C
+    index: int
+    num_tokens: int = field(init=False)
+    arrival: int = field(init=False, default=-1)
+
+    def __post_init__(self) -> None:
+        self.num_tokens = len(self.encoded.ids)
+
+
+class Scheduler(Generic[C]):
+    """Sequences that wait, in two lanes, each in buckets of equal length.
+
+    A batch starts with the oldest sequence of its lane, so nothing starves, takes what has the same length, then
+    walks outward to the nearest lengths until nothing that waits would still fit. Equal lengths lie side by side in
+    it, because the CPU attention shares one call per run of equal lengths.
+    """
+
+    def __init__(self) -> None:
+        self._lanes: dict[Lane, _Waiting[C]] = {lane: _Waiting() for lane in LANES}
+        self._by_call: dict[C, set[Pending[C]]] = {}
+        self._num_added = 0
+        self._since_bulk = 0
+
+    @property
+    def num_waiting(self) -> int:
+        """Sequences that wait."""
+        return sum(len(lane.by_arrival) for lane in self._lanes.values())
+
+    @property
+    def waiting_tokens(self) -> int:
+        """Tokens of the sequences that wait."""
+        return sum(lane.num_tokens for lane in self._lanes.values())
+
+    def add(self, pendings: Iterable[Pending[C]], lane: Lane = "interactive") -> None:
+        """Let `pendings` wait in `lane`, behind all that are there."""
+        waiting = self._lanes[lane]
+        for pending in pendings:
+            pending.arrival = self._num_added
+            self._num_added += 1
+            waiting.push(pending)
+            self._by_call.setdefault(pending.call, set()).add(pending)
+
+    def take(self, max_tokens: int, max_seqs: int) -> list[Pending[C]]:
+        """Remove and return the next batch, sorted by length; empty if nothing waits.
+
+        Args:
+            max_tokens: Token budget; a sequence that is longer goes alone.
+            max_seqs: Most sequences, at least 1.
+        """
+        lane = self._next_lane()
+        if lane is None:
+            return []
+        taken = self._lanes[lane].take(max_tokens, max_seqs)
+        for pending in taken:
+            self._forget(pending)
+        taken.sort(key=_length_then_arrival)
+        return taken
+
+    def drop(self, call: C) -> int:
+        """Remove all that waits for `call`; return how many sequences that were."""
+        dropped = self._by_call.pop(call, set())
+        for pending in dropped:
+            for waiting in self._lanes.values():
+                waiting.discard(pending)
+        return len(dropped)
+
+    def _next_lane(self) -> Lane | None:
+        interactive, bulk = (bool(self._lanes[lane].by_arrival) for lane in LANES)
+        if bulk and (not interactive or self._since_bulk >= BULK_EVERY - 1):
+            self._since_bulk = 0
+            return "bulk"
+        if interactive:
+            self._since_bulk = self._since_bulk + 1 if bulk else 0
+            return "interactive"
+        return None
+
+    def _forget(self, pending: Pending[C]) -> None:
+        siblings = self._by_call[pending.call]
+        siblings.discard(pending)
+        if not siblings:
+            del self._by_call[pending.call]
+
+
+def _length_then_arrival(pending: Pending[C]) -> tuple[int, int]:
+    return pending.num_tokens, pending.arrival
+
+
+class _Waiting(Generic[C]):
+    """One lane. OrderedDict, because it alone removes the first and any other entry in constant time."""
+
+    def __init__(self) -> None:
+        self.by_arrival: OrderedDict[int, Pending[C]] = OrderedDict()
+        self.num_tokens = 0
+        self._buckets: dict[int, OrderedDict[int, Pending[C]]] = {}
+        self._lengths: list[int] = []  # keys of _buckets, ascending; no bucket is empty
+
+    def push(self, pending: Pending[C]) -> None:
+        bucket = self._buckets.get(pending.num_tokens)
+        if bucket is None:
+            bucket = self._buckets[pending.num_tokens] = OrderedDict()
+            insort(self._lengths, pending.num_tokens)
+        bucket[pending.arrival] = pending
+        self.by_arrival[pending.arrival] = pending
+        self.num_tokens += pending.num_tokens
+
+    def discard(self, pending: Pending[C]) -> None:
+        if self.by_arrival.pop(pending.arrival, None) is None:
+            return
+        self.num_tokens -= pending.num_tokens
+        del self._buckets[pending.num_tokens][pending.arrival]
+        self._tidy(pending.num_tokens)
+
+    def take(self, max_tokens: int, max_seqs: int) -> list[Pending[C]]:
+        oldest = next(iter(self.by_arrival.values()))
+        centre, room = oldest.num_tokens, max(max_tokens, oldest.num_tokens)
+        lengths = self._lengths
+        above = bisect_left(lengths, centre)
+        below = above - 1
+        taken: list[Pending[C]] = []
+        visited: list[int] = []
+        while len(taken) < max_seqs:
+            below = bisect_right(lengths, room, 0, below + 1) - 1
+            fits_above = above < len(lengths) and lengths[above] <= room
+            if not fits_above and below < 0:
+                break
+            if fits_above and (below < 0 or lengths[above] - centre <= centre - lengths[below]):
+                length, above = lengths[above], above + 1
+            else:
+                length, below = lengths[below], below - 1
+            visited.append(length)
+            room -= self._pop(length, min(room // length, max_seqs - len(taken)), taken)
+        for length in visited:
+            self._tidy(length)
+        return taken
+
+    def _pop(self, length: int, most: int, taken: list[Pending[C]]) -> int:
+        bucket = self._buckets[length]
+        count = min(most, len(bucket))
+        for _ in range(count):
+            arrival, pending = bucket.popitem(last=False)
+            del self.by_arrival[arrival]
+            taken.append(pending)
+        self.num_tokens -= count * length
+        return count * length
+
+    def _tidy(self, length: int) -> None:
+        if not self._buckets[length]:
+            del self._buckets[length]
+            del self._lengths[bisect_left(self._lengths, length)]

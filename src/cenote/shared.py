@@ -1,0 +1,43 @@
+"""What all engines of a process share: one lock, and the pools that work beside the device."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+NUM_FINISH_THREADS = 2
+
+
+class Shared:
+    """One lock behind two conditions, and two pools, so that an answer never stands behind somebody's long texts.
+
+    Args:
+        num_tokenize_threads: Size of the tokenise pool; no call has more pieces under way.
+
+    Attributes:
+        work: Notified when sequences start to wait; workers wait on it.
+        room: Notified when a call ends or tokens leave a queue.
+        tokenize_pool: Its `submit` raises `RuntimeError` once closed.
+    """
+
+    def __init__(self, num_tokenize_threads: int) -> None:
+        self.num_tokenize_threads = num_tokenize_threads
+        # Re-entrant, because collecting garbage may close a forgotten registry anywhere.
+        lock = threading.RLock()
+        self.work, self.room = threading.Condition(lock), threading.Condition(lock)
+        self.tokenize_pool = ThreadPoolExecutor(num_tokenize_threads, "cenote-tokenize")
+        self._finish_pool = ThreadPoolExecutor(NUM_FINISH_THREADS, "cenote-finish")
+
+    def soon(self, step: Callable[..., object], *arguments: Any) -> None:
+        """Run `step` on the finish pool, or here where that is closed; it must not raise."""
+        try:
+            self._finish_pool.submit(step, *arguments)
+        except RuntimeError:
+            step(*arguments)
+
+    def close(self) -> None:
+        """Let the pools end; what they have not begun is dropped, so every call must have ended before."""
+        self.tokenize_pool.shutdown(wait=False, cancel_futures=True)
+        self._finish_pool.shutdown(wait=False, cancel_futures=True)
