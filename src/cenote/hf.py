@@ -16,11 +16,13 @@ ACTIVATIONS: Mapping[str, str] = {
     "gelu_new": "gelu_tanh",
     "gelu_fast": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_python_tanh": "gelu_tanh",
     "gelu_accurate": "gelu_tanh",
     "relu": "relu",
     "silu": "silu",
     "swish": "silu",
     "tanh": "tanh",
+    "sigmoid": "sigmoid",
 }
 
 
@@ -53,6 +55,13 @@ class Raw:
             raise CheckpointError(f"config.json says {key}={value}.", allowed="It is at least 1.")
         return value
 
+    def divisor(self, key: str, *, of: int) -> int:
+        """A whole number above 0 that divides `of`."""
+        value = self.size(key)
+        if of % value:
+            raise CheckpointError(f"config.json says {key}={value}.", allowed=f"It divides {of}.")
+        return value
+
     def number(self, key: str, default: Any = _NO_DEFAULT) -> float:
         """A number."""
         value = self.value(key, default)
@@ -74,3 +83,8 @@ class Raw:
         value = self.value(key, only)
         if value != only:
             raise CheckpointError(f"config.json says {key}={value!r}.", allowed=f"Only {only!r} is supported here.")
+
+    def must_all_be(self, only: Mapping[str, Any]) -> None:
+        """`must_be` for each key of `only`."""
+        for key, value in only.items():
+            self.must_be(key, value)

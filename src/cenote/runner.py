@@ -9,7 +9,7 @@ import torch
 
 from . import models, weights
 from .config import MachineSettings
-from .device import plan
+from .device import Plan, plan
 from .layers import heads
 from .layers.blocks import Hidden
 from .layers.linear import prepare
@@ -40,7 +40,7 @@ class Runner:
         self.threads_per_worker = self.plan.threads_per_worker
         self.max_batch_tokens = self.plan.max_batch_tokens
         with torch.inference_mode():
-            self._model = self._load_model()
+            self._model = load_model(recipe, self.plan)
             self._head = heads.build(
                 recipe.steps,
                 {
@@ -59,24 +59,6 @@ class Runner:
             hidden: Hidden = self._model(packed)
             return [self._read(batch, packed, wanted, hidden, key) for key in dict.fromkeys(batch.reads)]
 
-    def _load_model(self) -> models.Model:
-        architecture = models.find(self.recipe.transformer.config)
-        with torch.device("meta"):
-            model = architecture.Model(self.recipe.model)
-        weights.load(
-            model,
-            weights.stored_tensors(self.recipe.transformer),
-            prefixes=architecture.PREFIXES,
-            rename=architecture.RENAME,
-            ignored=architecture.IGNORED,
-            dtype=self.plan.dtype,
-            device=self.device,
-            name=self.recipe.name,
-        )
-        prepare(model)
-        loaded: models.Model = model.eval()
-        return loaded
-
     def _wanted(self, batch: Batch) -> Sequence[Wanted]:
         by_key: dict[ReadKey, Wanted] = {
             key: find(key.task).rows_needed(self.recipe, key) for key in dict.fromkeys(batch.reads)
@@ -91,6 +73,30 @@ class Runner:
         rows: FloatArray = find(key.task).read(self._head, hidden.last_QD, spans, key).cpu().numpy()
         seqs = np.flatnonzero([read == key for read in batch.reads]).astype(np.int32)
         return Rows(seqs, rows if len(seqs) == batch.num_seqs else rows[seqs])
+
+
+def load_model(recipe: Recipe, plan: Plan) -> models.Model:
+    """The backbone of `recipe` with its weights, ready to run.
+
+    Raises:
+        WeightMismatch: Weights and architecture do not fit together.
+    """
+    architecture = models.find(recipe.transformer.config)
+    with torch.device("meta"):
+        model = architecture.Model(recipe.model)
+    weights.load(
+        model,
+        weights.stored_tensors(recipe.transformer),
+        prefixes=architecture.PREFIXES,
+        rename=architecture.RENAME,
+        ignored=architecture.IGNORED,
+        dtype=plan.dtype,
+        device=plan.device,
+        name=recipe.name,
+    )
+    prepare(model)
+    loaded: models.Model = model.eval()
+    return loaded
 
 
 def _has_weights(step: object) -> bool:

@@ -25,6 +25,8 @@ from .layers.linear import Linear
 # Names that TensorFlow's checkpoints gave to layer norms, still found in old folders.
 _LEGACY: Final = ((r"\.gamma$", ".weight"), (r"\.beta$", ".bias"))
 _MOST_LISTED = 12
+# Anything else is a quantised weight, whose scales lie elsewhere.
+_PLAIN_DTYPES: Final = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
 def stored_tensors(checkpoint: Checkpoint, folder: str = "") -> Iterator[tuple[str, Tensor]]:
@@ -103,6 +105,7 @@ class _Audit:
     unused: list[str] = field(default_factory=list)
     twice: list[str] = field(default_factory=list)
     shapes: list[str] = field(default_factory=list)
+    kinds: list[str] = field(default_factory=list)
 
 
 def load(
@@ -127,7 +130,7 @@ def load(
         name: Of the checkpoint, for the message.
 
     Raises:
-        WeightMismatch: Something is left over, left empty, filled twice, or of another shape.
+        WeightMismatch: Something is left over, left empty, filled twice, of another shape or quantised.
     """
     slots = _slots(model)
     audit = _Audit()
@@ -140,6 +143,8 @@ def load(
             audit.twice.append(stored)
         elif tuple(tensor.shape) != slots[target].shape:
             audit.shapes.append(f"{stored} is {list(tensor.shape)}, config.json says {list(slots[target].shape)}")
+        elif tensor.dtype not in _PLAIN_DTYPES:
+            audit.kinds.append(f"{stored} is {str(tensor.dtype).removeprefix('torch.')}")
         else:
             audit.filled.add(target)
             _put(slots[target], tensor, dtype, device)
@@ -193,6 +198,7 @@ def _report(audit: _Audit, empty: list[str], name: str) -> None:
         ("without a use here", audit.unused),
         ("stored twice", audit.twice),
         ("of another shape", audit.shapes),
+        ("in a precision that is not served", audit.kinds),
         ("needed but not stored", empty),
     )
     found = [f"{len(names)} {what}: {_listed(names)}" for what, names in problems if names]

@@ -5,12 +5,12 @@ Source: Vaswani et al. 2017 (arXiv 1706.03762), Devlin et al. 2018 (arXiv 1810.0
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .attention import PLAIN, Bias, attend
+from .attention import PLAIN, Rule, attend
 from .linear import Linear
 from .packed import Bounds, Packed
 
@@ -47,14 +47,13 @@ class Block(nn.Module):
         self.down = Linear(shape.inner_size, size)
         self.norm = nn.LayerNorm(size, eps=shape.norm_eps)
 
-    def forward(self, hidden_TD: Tensor, bounds: Bounds, bias: Bias | None, rows_Q: Tensor | None) -> Tensor:
+    def forward(self, hidden_TD: Tensor, bounds: Bounds, rule: Rule, rows_Q: Tensor | None) -> Tensor:
         """`[T, D]` to `[Q, D]`: the rows `rows_Q`, or all of them. Keys and values are those of all tokens."""
         size = hidden_TD.shape[1]
         qkv = self.qkv(hidden_TD)
         query, key, value = (part.unflatten(1, (self.num_heads, -1)) for part in qkv.split(size, dim=1))
         if rows_Q is not None:
             query, hidden_TD = query[rows_Q], hidden_TD[rows_Q]
-        rule = PLAIN if bias is None else replace(PLAIN, bias=bias)
         attended = self.out(attend(query, key, value, bounds, rule))
         hidden_QD = _normed(self.attention_norm, attended.add_(hidden_TD))
         return _normed(self.norm, self.down(self.up(hidden_QD)).add_(hidden_QD))
@@ -67,16 +66,22 @@ class Encoder(nn.Module):
         super().__init__()
         self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.num_layers))
 
-    def forward(self, hidden_TD: Tensor, packed: Packed, bias: Bias | None = None) -> Hidden:
-        """Hidden states `[T, D]` of the embeddings to those after the last layer, kept rows only."""
+    def forward(self, hidden_TD: Tensor, packed: Packed, rule: Rule = PLAIN) -> Hidden:
+        """Hidden states `[T, D]` of the embeddings to those after the last layer, kept rows only.
+
+        Args:
+            hidden_TD: The embeddings.
+            packed: Whose rows are whose, and which are wanted.
+            rule: Who sees whom, in every layer.
+        """
         kept = packed.kept
         inner = {0: hidden_TD} if 0 in packed.layers else {}
         last = len(self.blocks) - 1
         for number, block in enumerate(self.blocks):
             if number == last and kept is not None:
-                hidden_TD = block(hidden_TD, kept.bounds, bias, kept.rows_Q)
+                hidden_TD = block(hidden_TD, kept.bounds, rule, kept.rows_Q)
             else:
-                hidden_TD = block(hidden_TD, packed.bounds, bias, None)
+                hidden_TD = block(hidden_TD, packed.bounds, rule, None)
             if number + 1 in packed.layers:
                 inner[number + 1] = hidden_TD
         return Hidden(hidden_TD, inner)
@@ -88,7 +93,8 @@ class Hidden:
 
     Args:
         last_QD: After the last layer, `[Q, D]`: the kept rows, or all.
-        layers: Number of a layer -> its hidden states, for the layers that `Packed.layers` asked for.
+        layers: Number of a layer -> its hidden states, for the layers that `Packed.layers` asked for: `[T, D]`, but
+            `[Q, D]` for the last one.
     """
 
     last_QD: Tensor

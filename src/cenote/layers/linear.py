@@ -100,7 +100,8 @@ def why_not_onednn(weight: Tensor) -> str | None:
 
 
 def prepare(module: nn.Module) -> None:
-    """Prepare every `Linear` under `module`; call once after its weights are in."""
+    """Call `prepare()` of every module under `module` that has one; once, after its weights are in."""
     for child in module.modules():
-        if isinstance(child, Linear):
-            child.prepare()
+        ready = getattr(child, "prepare", None)
+        if callable(ready):
+            ready()

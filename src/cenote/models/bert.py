@@ -9,8 +9,10 @@ from typing import Any, Self
 from torch import Tensor, nn
 
 from ..hf import Raw
+from ..layers.attention import PLAIN, Rule
 from ..layers.blocks import Encoder, EncoderShape, Hidden
 from ..layers.embeddings import Embeddings
+from ..layers.linear import Linear
 from ..layers.packed import Packed
 
 PREFIXES = ("bert.",)
@@ -32,6 +34,15 @@ IGNORED = (
     (r"^cls\.", "the pre-training heads"),
 )
 
+# What `config.json` could also say. Each would change the numbers, so anything else stops the start.
+ONLY: Mapping[str, Any] = {
+    "position_embedding_type": "absolute",
+    "is_decoder": False,
+    "add_cross_attention": False,
+    "pruned_heads": {},
+    "quantization_config": None,
+}
+
 
 @dataclass(frozen=True)
 class Config:
@@ -41,6 +52,7 @@ class Config:
     vocab_size: int
     num_positions: int
     num_segments: int
+    embedding_size: int
     pad_id: int
 
     @property
@@ -55,13 +67,13 @@ class Config:
     def from_hf(cls, raw: Mapping[str, Any]) -> Self:
         """Read `config.json`; only learned absolute positions and bidirectional attention are BERT."""
         config = Raw(raw)
-        config.must_be("position_embedding_type", "absolute")
-        config.must_be("is_decoder", False)
+        config.must_all_be(ONLY)
+        hidden_size = config.size("hidden_size")
         return cls(
             shape=EncoderShape(
-                hidden_size=config.size("hidden_size"),
+                hidden_size=hidden_size,
                 num_layers=config.size("num_hidden_layers"),
-                num_heads=config.size("num_attention_heads"),
+                num_heads=config.divisor("num_attention_heads", of=hidden_size),
                 inner_size=config.size("intermediate_size"),
                 activation=config.activation("hidden_act", "gelu"),
                 norm_eps=config.number("layer_norm_eps", 1e-12),
@@ -69,26 +81,36 @@ class Config:
             vocab_size=config.size("vocab_size"),
             num_positions=config.size("max_position_embeddings"),
             num_segments=config.size("type_vocab_size", 2),
+            embedding_size=hidden_size,
             pad_id=config.integer("pad_token_id", 0),
         )
 
 
 class Model(nn.Module):
-    """Embeddings and encoder."""
+    """Embeddings and encoder. A relative overrides `positions` or `rule`."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
+        size = config.embedding_size
         self.embeddings = Embeddings(
-            config.vocab_size, config.num_positions, config.num_segments, config.hidden_size, config.shape.norm_eps
+            config.vocab_size, config.num_positions, config.num_segments, size, config.shape.norm_eps
         )
+        self.project = None if size == config.hidden_size else Linear(size, config.hidden_size)
         self.encoder = Encoder(config.shape)
 
     def forward(self, packed: Packed) -> Hidden:
         """Token ids to hidden states `[Q, D]`."""
-        hidden: Hidden = self.encoder(self.embeddings(packed, self.positions(packed)), packed)
+        hidden_TD = self.embeddings(packed, self.positions(packed))
+        if self.project is not None:
+            hidden_TD = self.project(hidden_TD)
+        hidden: Hidden = self.encoder(hidden_TD, packed, self.rule())
         return hidden
 
     def positions(self, packed: Packed) -> Tensor:
         """Rows of the position table, `[T]`."""
         return packed.positions_T
+
+    def rule(self) -> Rule:
+        """How attention scores are made, in every layer."""
+        return PLAIN

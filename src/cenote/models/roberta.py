@@ -6,9 +6,15 @@ not advance the others.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
 import torch
 from torch import Tensor
 
+from ..errors import CheckpointError
+from ..hf import Raw
 from ..layers.packed import Packed
 from . import bert
 
@@ -17,8 +23,20 @@ RENAME = bert.RENAME
 IGNORED = (*bert.IGNORED[:2], (r"^lm_head\.", "the masked-language-model head"))
 
 
+@dataclass(frozen=True)
 class Config(bert.Config):
     """As BERT's; the first `pad_id + 1` rows of the position table belong to padding."""
+
+    @classmethod
+    def from_hf(cls, raw: Mapping[str, Any]) -> Self:
+        """Read `config.json`; the padding token is number 1 where it names none."""
+        config = super().from_hf({**raw, "pad_token_id": Raw(raw).integer("pad_token_id", 1)})
+        if not 0 <= config.pad_id < config.num_positions - 1:
+            raise CheckpointError(
+                f"config.json says pad_token_id={config.pad_id} and max_position_embeddings={config.num_positions}.",
+                allowed="Positions start after the padding token, so it is at least 0 and leaves room for a text.",
+            )
+        return config
 
     @property
     def position_limit(self) -> int | None:

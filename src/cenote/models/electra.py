@@ -1,0 +1,31 @@
+"""ELECTRA (Clark et al. 2020, arXiv 2003.10555): BERT whose embeddings may be narrower than its layers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from ..hf import Raw
+from . import bert
+
+PREFIXES = ("electra.",)
+RENAME = ((r"^embeddings_project\.", "project."), *bert.RENAME)
+IGNORED = (
+    (r"^embeddings\.position_ids$", "a counter, not a weight"),
+    (r"^discriminator_predictions\.", "the pre-training head that tells replaced tokens"),
+    (r"^generator_(predictions|lm_head)\.", "the pre-training head of the generator"),
+)
+
+
+@dataclass(frozen=True)
+class Config(bert.Config):
+    """As BERT's, with `embedding_size` of its own; where it is not the hidden size, a projection is stored."""
+
+    @classmethod
+    def from_hf(cls, raw: Mapping[str, Any]) -> Self:
+        """Read `config.json`."""
+        return replace(super().from_hf(raw), embedding_size=Raw(raw).size("embedding_size", 128))
+
+
+Model = bert.Model

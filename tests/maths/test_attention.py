@@ -1,0 +1,125 @@
+"""The packed attention against sums written out in float64, one sequence, head and query at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from cenote.layers import attention
+from cenote.layers.attention import PLAIN, Rule, attend
+from cenote.layers.packed import Packed, Wanted
+from cenote.types import Batch, Encoded, ReadKey
+from numpy.typing import NDArray
+from torch import Tensor
+
+Array = NDArray[np.float64]
+
+HEADS, SIZE = 4, 6
+SLOPES = (0.5, -0.25, 0.125, -1.0)
+LENGTHS = (5, 5, 1, 12, 30, 30, 30, 2)
+
+
+def slanted(query: Tensor, key_k: Tensor) -> Tensor:
+    """A bias that tells queries from keys, left from right, and heads from each other."""
+    away = (key_k - query[..., None]).float()
+    slopes_H11 = torch.tensor(SLOPES)[:, None, None]
+    return (slopes_H11 * away.unsqueeze(-3)).sin() + 0.1 * (query[..., None] % 3).unsqueeze(-3)
+
+
+def slanted_at(head: int, query: int, key: int) -> float:
+    return float(np.sin(SLOPES[head] * (key - query)) + 0.1 * (query % 3))
+
+
+RULES = {
+    "plain": PLAIN,
+    "scale": Rule(scale=1.3),
+    "causal": Rule(causal=True),
+    "window": Rule(window=4),
+    "window of 0": Rule(window=0),
+    "causal window": Rule(causal=True, window=3),
+    "bias": Rule(bias=slanted),
+    "bias, causal window, scale": Rule(bias=slanted, causal=True, window=7, scale=0.2),
+    "softcap": Rule(softcap=1.5),
+    "softcap, bias, causal window, scale": Rule(softcap=0.8, bias=slanted, causal=True, window=9, scale=2.0),
+}
+WANTED: dict[str, tuple[Wanted, ...]] = {
+    "all": (),
+    "first": ("first",) * len(LENGTHS),
+    "last": ("last",) * len(LENGTHS),
+    "mixed": ("first", "first", "all", "last", "all", "last", "last", "first"),
+}
+BLOCKS = {"one block": 512, "blocks of 7": 7}
+
+
+@pytest.mark.parametrize("kv_heads", [4, 2, 1])
+@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize("wanted", WANTED)
+@pytest.mark.parametrize("rule", RULES)
+def test_attention_equals_the_sums(
+    rule: str, wanted: str, block: str, kv_heads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, "_QUERY_BLOCK", BLOCKS[block])
+    query, key, value = random_rows(HEADS, 0), random_rows(kv_heads, 1), random_rows(kv_heads, 2)
+    packed = pack(WANTED[wanted])
+    kept = packed.kept
+    bounds = packed.bounds if kept is None else kept.bounds
+    rows_Q = torch.arange(sum(LENGTHS)) if kept is None else kept.rows_Q
+
+    ours = attend(query[rows_Q], key, value, bounds, RULES[rule]).double().numpy()
+
+    expected = sums(*(rows.double().numpy() for rows in (query, key, value)), RULES[rule])[rows_Q.numpy()]
+    assert ours.shape == expected.shape
+    assert np.abs(ours - expected).max() <= 2e-6 * np.abs(expected).max()
+
+
+def test_queries_may_have_any_strides() -> None:
+    wide = torch.randn(sum(LENGTHS), 3 * HEADS * SIZE, generator=torch.Generator().manual_seed(4))
+    parts = [part.unflatten(1, (HEADS, SIZE)) for part in wide.chunk(3, dim=1)]
+    bounds = pack(()).bounds
+    strided, copied = attend(*parts, bounds), attend(*(part.contiguous() for part in parts), bounds)
+    torch.testing.assert_close(strided, copied, rtol=0, atol=1e-6)
+
+
+def test_a_long_sequence_crosses_the_border_of_a_block() -> None:
+    length = attention._QUERY_BLOCK + 3
+    rows = torch.randn(length, 1, 4, generator=torch.Generator().manual_seed(5))
+    batch = Batch.pack([Encoded(np.zeros(length, np.int32))], [ReadKey("embed")])
+    bounds = Packed.of(batch, torch.device("cpu")).bounds
+    ours = attend(rows, rows, rows, bounds, Rule(causal=True, window=2)).double()
+    for query in (0, 1, length // 2, length - 5, length - 4, length - 3, length - 1):
+        near = rows[max(0, query - 2) : query + 1, 0].double()
+        weights = torch.softmax(near @ rows[query, 0].double() / 2.0, dim=0)
+        torch.testing.assert_close(ours[query], weights @ near, rtol=0, atol=1e-5)
+
+
+def random_rows(heads: int, seed: int) -> Tensor:
+    return 1.5 * torch.randn(sum(LENGTHS), heads, SIZE, generator=torch.Generator().manual_seed(seed))
+
+
+def pack(wanted: tuple[Wanted, ...]) -> Packed:
+    encoded = [Encoded(np.zeros(length, np.int32)) for length in LENGTHS]
+    return Packed.of(Batch.pack(encoded, [ReadKey("embed")] * len(encoded)), torch.device("cpu"), wanted)
+
+
+def sums(query_THK: Array, key_THK: Array, value_THK: Array, rule: Rule) -> Array:
+    out = np.zeros_like(query_THK)
+    share = query_THK.shape[1] // key_THK.shape[1]
+    start = 0
+    for length in LENGTHS:
+        for head in range(HEADS):
+            key, value = (rows[start : start + length, head // share] for rows in (key_THK, value_THK))
+            for query in range(length):
+                scores = np.array([score(query_THK[start + query, head], key[k], head, query, k, rule) for k in range(length)])
+                weights = np.exp(scores - scores.max())
+                out[start + query, head] = weights @ value / weights.sum()
+        start += length
+    return out.reshape(len(out), -1)
+
+
+def score(q: Array, k: Array, head: int, query: int, key: int, rule: Rule) -> float:
+    if (rule.causal and key > query) or (rule.window is not None and abs(key - query) > rule.window):
+        return -np.inf
+    value = float(q @ k) * (SIZE**-0.5 if rule.scale is None else rule.scale)
+    if rule.softcap is not None:
+        value = rule.softcap * float(np.tanh(value / rule.softcap))
+    return value + (slanted_at(head, query, key) if rule.bias is not None else 0.0)

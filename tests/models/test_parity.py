@@ -1,0 +1,65 @@
+"""Every architecture against `transformers`, and every input against itself in another batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import cycle, islice
+
+import numpy as np
+import pytest
+from cenote import models
+from cenote.layers.packed import Wanted
+from support.forwards import backbone
+from support.parity import BATCH_LIMIT, CASES, HALF_COSINE, REFERENCE_LIMIT, Case, cosine, make_case, worst_of
+
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
+    yield make_case(request.param, tmp_path_factory.mktemp("parity"))
+
+
+def test_every_architecture_and_every_alias_is_a_case() -> None:
+    tested = {model_type for model_type, _ in CASES.values()}
+    files = {models.ALIASES.get(name, name).replace("-", "_") for name in tested}
+    assert files == set(models.known())
+    assert set(models.ALIASES) <= tested
+
+
+def test_hidden_states_equal_the_reference(case: Case) -> None:
+    assert worst_of(case.ours.forward(case.inputs), case.last) <= REFERENCE_LIMIT
+
+
+def test_every_layer_equals_the_reference(case: Case) -> None:
+    numbers = range(len(case.layers))
+    for ours, reference in zip(case.ours.layers(case.inputs, numbers), case.layers, strict=True):
+        assert worst_of(ours, reference) <= REFERENCE_LIMIT
+
+
+def test_a_batch_changes_nothing(case: Case) -> None:
+    alone = [case.ours.forward([one])[0] for one in case.inputs]
+    order = np.random.default_rng(3).permutation(len(case.inputs)).tolist()
+    shuffled = case.ours.forward([case.inputs[i] for i in order])
+    doubled = case.ours.forward([case.inputs[i // 2] for i in range(2 * len(case.inputs))])
+    assert worst_of(case.ours.forward(case.inputs), alone) <= BATCH_LIMIT
+    assert worst_of(shuffled, [alone[i] for i in order]) <= BATCH_LIMIT
+    assert worst_of(doubled, [alone[i // 2] for i in range(len(doubled))]) <= BATCH_LIMIT
+
+
+@pytest.mark.parametrize("pattern", [("first",), ("last",), ("first", "all", "last"), ("all", "first", "first")])
+def test_kept_rows_are_the_rows_of_a_full_forward(case: Case, pattern: tuple[Wanted, ...]) -> None:
+    wanted = list(islice(cycle(pattern), len(case.inputs)))
+    rows = {"first": slice(0, 1), "last": slice(-1, None), "all": slice(None)}
+    full = case.ours.forward(case.inputs)
+    expected = [hidden[rows[which]] for hidden, which in zip(full, wanted, strict=True)]
+    kept = case.ours.forward(case.inputs, wanted)
+    for ours, row, whole in zip(kept, expected, full, strict=True):
+        assert ours.shape == row.shape
+        assert np.abs(ours - row).max() <= BATCH_LIMIT * np.abs(whole).max()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_points_the_same_way(case: Case, dtype: str) -> None:
+    half = backbone(case.folder, dtype).forward(case.inputs)
+    # Over the batch: a lone token of a tiny random model turns further, in the reference's own half precision too.
+    assert cosine(np.concatenate(half), np.concatenate(case.last)) >= HALF_COSINE
