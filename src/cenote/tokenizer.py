@@ -97,7 +97,7 @@ class Tokenizer:
         """
         drafts = self._draft(inputs, prefix, add_special_tokens, model_name)
         if on_long == "refuse":
-            _refuse_long([len(draft.ids) for draft in drafts], limit, model_name)
+            refuse_long([len(draft.ids) for draft in drafts], limit, model_name)
         skip = self.prompt_length(prefix) if prefix and skip_prefix else 0
         encoded = []
         for index, draft in enumerate(drafts):
@@ -215,7 +215,7 @@ def _cut_ids(ids: IntArray, limit: int, side: Side) -> Encoded:
     return Encoded(ids[: len(ids) - num_cut] if side == "right" else ids[num_cut:], num_cut=num_cut)
 
 
-def _refuse_long(lengths: Sequence[int], limit: int, model_name: str) -> None:
+def refuse_long(lengths: Sequence[int], limit: int, model_name: str) -> None:
     offenders = [index for index, length in enumerate(lengths) if length > limit]
     if not offenders:
         return

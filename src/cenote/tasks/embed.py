@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from ..errors import BadInput
-from ..types import Encoded, FloatArray, Input, Length, Pair, ReadKey
+from ..types import Encoded, FloatArray, Input, Length, ReadKey
 
 if TYPE_CHECKING:
     import torch
@@ -74,10 +74,6 @@ def encode(
 ) -> list[Encoded]:
     """Token ids of `inputs`; a prompt goes before each text, and before the first of a pair."""
     prompt = params.prompt_text(recipe)
-    skip = 0
-    if prompt:
-        inputs = [_prompted(prompt, given) for given in inputs]
-        skip = 0 if recipe.pooling.include_prompt else tokenizer.count_prompt(prompt)
     limit = recipe.max_len if length.limit is None else min(length.limit, recipe.max_len)
     return tokenizer.encode(
         inputs,
@@ -85,7 +81,8 @@ def encode(
         on_long=length.on_long,
         side=length.side,
         add_special_tokens=params.add_special_tokens,
-        skip=skip,
+        prefix=prompt,
+        skip_prefix=not recipe.pooling.include_prompt,
         model_name=recipe.name,
     )
 
@@ -119,14 +116,6 @@ def shape(recipe: Recipe, rows: FloatArray, params: Params) -> FloatArray:
         norms = np.linalg.norm(rows, axis=1, keepdims=True)
         rows = rows / np.maximum(norms, _NORM_EPS)
     return np.ascontiguousarray(rows)
-
-
-def _prompted(prompt: str, given: Input) -> Input:
-    if isinstance(given, str):
-        return prompt + given
-    if isinstance(given, Pair):
-        return Pair(prompt + given.text, given.text_pair)
-    return given
 
 
 def _check_dimensions(dimensions: int, recipe: Recipe) -> None:
