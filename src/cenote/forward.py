@@ -98,7 +98,8 @@ def _check(answers: list[Rows], num_seqs: int) -> None:
 def _are_finite(rows: FloatArray | list[FloatArray]) -> list[bool]:
     if isinstance(rows, list):
         return [bool(np.isfinite(row).all()) for row in rows]
-    return [bool(finite) for finite in np.isfinite(rows).all(axis=tuple(range(1, rows.ndim)))]
+    finite = np.asarray(np.isfinite(rows).all(axis=tuple(range(1, rows.ndim))))
+    return [bool(row) for row in finite]
 
 
 def _not_finite(pending: Pending[Call]) -> NotFinite:

@@ -1,0 +1,63 @@
+# Everything a person or a CI runs, on a machine that has Python 3.11, make and pip and nothing else.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3 || command -v python)
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+ARGS   ?=
+JOBS   ?= 2
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help serve test lint types directions tests bench fmt clean
+
+help: ## Say what can be made
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+serve: $(VENV)/serve.stamp ## Serve the embedded model on 127.0.0.1:8000; ARGS="--port 9000" adds flags
+	$(BIN)/cenote serve $(ARGS)
+
+test: lint types directions tests ## Lint, types, import directions, then every test
+
+lint: $(VENV)/test.stamp ## Check style and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/test.stamp ## Check types, strictly
+	$(BIN)/mypy
+
+directions: $(VENV)/test.stamp ## Check which floor of the house imports which
+	$(BIN)/lint-imports
+
+tests: $(VENV)/test.stamp ## Run the tests alone; ARGS="-k tokenizer" picks some
+	$(BIN)/pytest -n $(JOBS) $(ARGS)
+
+bench: $(VENV)/bench.stamp ## Race Cenote against its peers on this machine
+	$(BIN)/python -m bench $(ARGS)
+
+fmt: $(VENV)/test.stamp ## Format the code and repair what can be repaired
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean: ## Remove the environments, caches and built packages
+	rm -rf $(VENV) .venvs build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# torch comes first and alone: named exactly, pip takes the build that lies nearest (a CPU wheel where one is offered);
+# as a mere range inside the other requirements it would be free to fetch a newer one with gigabytes of CUDA.
+$(VENV)/torch.stamp: constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install -c constraints.txt $$(grep '^torch==' constraints.txt)
+	@touch $@
+
+$(VENV)/serve.stamp: $(VENV)/torch.stamp pyproject.toml
+	$(PIP) install -c constraints.txt -e '.[server,cli,demo]'
+	@touch $@
+
+$(VENV)/test.stamp: $(VENV)/torch.stamp pyproject.toml
+	$(PIP) install -c constraints.txt -e '.[test]'
+	@touch $@ $(VENV)/serve.stamp
+
+$(VENV)/bench.stamp: $(VENV)/test.stamp
+	$(PIP) install -c constraints.txt -e '.[test,docs]'
+	@touch $@
