@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytest_plugins = ["support.fixtures"]
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # Before anything imports torch or huggingface_hub: both read the environment once, at import.

@@ -15,6 +15,7 @@ import torch
 from cenote import LLM, AsyncLLM, Pair, PoolingParams
 from cenote.checkpoint import embedded_default
 from cenote.errors import BadInput, CenoteError, ConfigError, TooLong, UnsupportedTask
+from cenote.types import FloatArray
 from support.fixtures import TinySentence
 from support.references import reference_vectors, worst_error
 from support.texts import edge_texts, paragraphs, short_texts
@@ -45,9 +46,12 @@ def test_500_real_texts_equal_the_reference(llm: LLM) -> None:
 
 def test_a_batch_changes_nothing(llm: LLM) -> None:
     texts = [*short_texts(40), *paragraphs(8)]
-    alone = np.concatenate([llm.embed(text, output="numpy", use_tqdm=False) for text in texts])
-    together = llm.embed(texts, output="numpy", use_tqdm=False)
-    reversed_ = llm.embed(texts[::-1], output="numpy", use_tqdm=False)[::-1]
+
+    def run(given: list[str]) -> FloatArray:
+        return llm.embed(given, output="numpy", use_tqdm=False, tokenization_kwargs=CUT)
+
+    alone = np.concatenate([run([text]) for text in texts])
+    together, reversed_ = run(texts), run(texts[::-1])[::-1]
     assert_equal(together, alone, BATCH_LIMIT)
     assert_equal(reversed_, alone, BATCH_LIMIT)
 

@@ -109,7 +109,9 @@ def sums(query_THK: Array, key_THK: Array, value_THK: Array, rule: Rule) -> Arra
         for head in range(HEADS):
             key, value = (rows[start : start + length, head // share] for rows in (key_THK, value_THK))
             for query in range(length):
-                scores = np.array([score(query_THK[start + query, head], key[k], head, query, k, rule) for k in range(length)])
+                scores = np.array(
+                    [score(query_THK[start + query, head], key[k], head, query, k, rule) for k in range(length)]
+                )
                 weights = np.exp(scores - scores.max())
                 out[start + query, head] = weights @ value / weights.sum()
         start += length

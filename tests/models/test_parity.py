@@ -13,7 +13,6 @@ from support.forwards import backbone
 from support.parity import BATCH_LIMIT, CASES, HALF_COSINE, REFERENCE_LIMIT, Case, cosine, make_case, worst_of
 
 
-
 @pytest.fixture(scope="module", params=CASES)
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
     yield make_case(request.param, tmp_path_factory.mktemp("parity"))
