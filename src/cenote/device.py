@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import torch
 
 from .config import MachineSettings
+from .cores import num_cores
 from .errors import ConfigError
 
 DTYPES: Final = {
@@ -64,21 +63,6 @@ def plan(machine: MachineSettings, dtype: str, stored: str) -> Plan:
         # On the CPU a batch should stay in the caches; elsewhere it should fill the device.
         max_batch_tokens=machine.max_batch_tokens or (1024 if on_cpu else 16384),
     )
-
-
-def num_cores() -> int:
-    """Cores this process may use: its affinity, cut down to the quota of its control group, at least 1."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = _cgroup_quota()
-    return max(1, cores if quota is None else min(cores, int(quota)))
-
-
-def _cgroup_quota(path: Path = Path("/sys/fs/cgroup/cpu.max")) -> float | None:
-    try:
-        quota, period = path.read_text().split()
-    except (OSError, ValueError):
-        return None
-    return None if quota == "max" else float(quota) / float(period)
 
 
 def _device(name: str) -> tuple[torch.device, str]:

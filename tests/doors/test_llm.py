@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+
 from cenote import LLM, AsyncLLM, Pair, PoolingParams
 from cenote.checkpoint import embedded_default
 from cenote.errors import BadInput, CenoteError, ConfigError, TooLong, UnsupportedTask

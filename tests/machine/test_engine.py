@@ -9,7 +9,6 @@ from concurrent import futures
 import numpy as np
 import pytest
 
-from cenote.call import Call
 from cenote.errors import (
     BadInput,
     Cancelled,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from transformers.activations import ACT2FN
+
 from cenote.hf import ACTIVATIONS
 from cenote.layers import linear
 from cenote.layers.linear import Linear
-from transformers.activations import ACT2FN
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)

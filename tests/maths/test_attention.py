@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
 from cenote.layers import attention
 from cenote.layers.attention import PLAIN, Rule, attend
 from cenote.layers.packed import Packed, Wanted
 from cenote.types import Batch, Encoded, ReadKey
-from numpy.typing import NDArray
-from torch import Tensor
 
 Array = NDArray[np.float64]
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from cenote.modules import _NEW_MODES
 from support.fixtures import TinySentence
 from support.forwards import finished_rows

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from cenote.checkpoint import open_checkpoint
 from cenote.config import ModelSettings
 from cenote.errors import CheckpointError, ConfigError, UnknownModule

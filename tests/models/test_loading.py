@@ -5,24 +5,24 @@ from __future__ import annotations
 import shutil
 import socket
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn, cast
 
 import numpy as np
 import pytest
 import torch
-from cenote import models
-from cenote.errors import CheckpointError, CenoteError, UnknownArchitecture, WeightMismatch
-from cenote.runner import Runner
 from safetensors.torch import load_file, save_file
-from support.checkpoints import MODEL_TYPES, tiny_transformer
+from torch import Tensor
+from transformers import AutoConfig, BertForPreTraining, ElectraForPreTraining, PreTrainedModel
+
+from cenote import models
+from cenote.errors import CheckpointError, UnknownArchitecture, WeightMismatch
+from cenote.runner import Runner
+from support.checkpoints import MODEL_TYPES
 from support.fixtures import Tiny
 from support.forwards import CPU, backbone, pack, recipe_of
 from support.references import ragged_ids
 from support.saving import Saved, hub_cache, read_json, write_json
-from torch import Tensor
-from transformers import AutoConfig, BertForPreTraining, ElectraForPreTraining, PreTrainedModel
 
 STYLES = {
     "prefixed": Saved(prefix="add"),

@@ -7,6 +7,7 @@ from itertools import cycle, islice
 
 import numpy as np
 import pytest
+
 from cenote import models
 from cenote.layers.packed import Wanted
 from support.forwards import backbone

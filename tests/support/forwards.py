@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+
 from cenote.checkpoint import open_checkpoint
 from cenote.config import MachineSettings, ModelSettings
 from cenote.device import plan

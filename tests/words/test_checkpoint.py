@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+
 from cenote import checkpoint
 from cenote.checkpoint import DEFAULT_MODEL, embedded_default, open_checkpoint
 from cenote.errors import CheckpointError, MissingExtra, ModelNotFound

@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
+
 from cenote.config import MachineSettings, ModelSettings, ServerSettings, choices_of, env_name, help_of, resolve
 from cenote.errors import ConfigError
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+
 from cenote import models, plugins
 from cenote.errors import ConfigError, UnknownArchitecture
 from cenote.hookspecs import hookimpl
