@@ -98,18 +98,13 @@ class Tokenizer:
         drafts = self._draft(inputs, prefix, add_special_tokens, model_name)
         if on_long == "refuse":
             refuse_long([len(draft.ids) for draft in drafts], limit, model_name)
-        skip = self.prompt_length(prefix) if prefix and skip_prefix else 0
+        skip = self.prompt_length(prefix, add_special_tokens) if prefix and skip_prefix else 0
         encoded = []
         for index, draft in enumerate(drafts):
-            if draft.source is None or draft.coded is None:
-                encoded.append(_cut_ids(draft.ids, limit, side))
-            elif len(draft.ids) <= limit:
-                encoded.append(Encoded(draft.ids, self._segments(draft.source, draft.coded), min(skip, len(draft.ids))))
-            else:
-                cut = self._backend.cut(draft.source, draft.coded, limit, side, add_special_tokens)
-                if cut is None:
-                    raise _no_room(index, limit, model_name)
-                encoded.append(self._after_cut(draft, cut, side, skip))
+            fitted = self._fit(draft, limit, side, add_special_tokens, skip)
+            if fitted is None:
+                raise _no_room(index, limit, model_name)
+            encoded.append(fitted)
         return encoded
 
     def count(self, text: str) -> int:
@@ -134,13 +129,13 @@ class Tokenizer:
         self._check_ids(np.asarray(ids, np.int64), 0, "the model")
         return [self._backend.token(int(i)) for i in ids]
 
-    def _prompt_length(self, prefix: str) -> int:
+    def _prompt_length(self, prefix: str, add_special_tokens: bool = True) -> int:
         """How many leading tokens a prefix takes, special tokens before it included.
 
         As in sentence-transformers the prefix is tokenised alone, and a special token at its end does not count. Where
         prefix and text share a token (no space between them), this is one off by nature.
         """
-        ids = self._code([prefix], True)[0].ids
+        ids = self._code([prefix], add_special_tokens)[0].ids
         return len(ids) - (1 if ids and ids[-1] in self._backend.special_ids else 0)
 
     def _draft(self, inputs: Sequence[Input], prefix: str, add_special_tokens: bool, model_name: str) -> list[_Draft]:
@@ -179,14 +174,20 @@ class Tokenizer:
         segments = np.array(coded.type_ids, np.int32)
         return segments if segments.any() else None
 
-    def _after_cut(self, draft: _Draft, cut: Coded, side: Side, skip: int) -> Encoded:
-        assert draft.source is not None
-        ids = np.array(cut.ids, np.int32)
+    def _fit(self, draft: _Draft, limit: int, side: Side, add_special_tokens: bool, skip: int) -> Encoded | None:
+        if draft.source is None or draft.coded is None:
+            return _cut_ids(draft.ids, limit, side)
+        if len(draft.ids) <= limit:
+            return Encoded(draft.ids, self._segments(draft.source, draft.coded), min(skip, len(draft.ids)))
+        kept = self._backend.cut(draft.source, draft.coded, limit, side, add_special_tokens)
+        if kept is None:
+            return None
+        ids = np.array(kept.ids, np.int32)
         num_cut = len(draft.ids) - len(ids)
         if skip and side == "left":
             # What was cut off is the start of the prefix; the special tokens before it stay and stay skipped.
-            skip = max(self._num_leading, skip - num_cut)
-        return Encoded(ids, self._segments(draft.source, cut), min(skip, len(ids)), num_cut)
+            skip = max(self._num_leading if add_special_tokens else 0, skip - num_cut)
+        return Encoded(ids, self._segments(draft.source, kept), min(skip, len(ids)), num_cut)
 
     def _check_ids(self, ids: NDArray[Any], index: int, model_name: str) -> None:
         outside = ids[(ids < 0) | (ids >= self.vocab_size)]

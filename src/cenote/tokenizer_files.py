@@ -201,12 +201,10 @@ def _append_eos(tokenizer: Tokenizer, config: dict[str, Any]) -> None:
             fix="Name a token of the vocabulary as eos_token, or drop add_eos_token.",
         )
     framed = tokenizer.encode("a").ids
-    if framed and framed[-1] == eos_id:
-        return
     bare = tokenizer.encode("a", add_special_tokens=False).ids
     before = framed[: len(framed) - len(bare)]
     if framed[len(before) :] != bare:
-        return  # tokenizer.json ends texts with another special token, which stands for the end as well
+        return  # tokenizer.json already ends texts with this token, or with another that marks the end
     names = {i: str(tokenizer.id_to_token(i)) for i in (*before, eos_id)}
     tokenizer.post_processor = processors.TemplateProcessing(
         single=_frame(before, eos_id, "A", 0, names),

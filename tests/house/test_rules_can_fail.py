@@ -15,7 +15,7 @@ POSTPONED = "# TO" + "DO later\n"
 BAD: list[tuple[str, str, str]] = [
     ("file-size", PRODUCT, "x = 1\n" * rules.MAX_FILE_LINES),
     ("function-size", PRODUCT, LONG_FUNCTION),
-    ("nesting", PRODUCT, "def f(a):\n if a:\n  for b in a:\n   with b:\n    while b:\n     pass\n"),
+    ("nesting", PRODUCT, "def f(a):\n if a:\n  for b in a:\n   with b:\n    while b:\n     if b:\n      pass\n"),
     ("nesting", PRODUCT, "def f(a):\n try:\n  if a:\n   for b in a:\n    if b:\n     pass\n finally:\n  pass\n"),
     ("nesting", PRODUCT, "def f(a):\n match a:\n  case 1:\n   if a:\n    if a:\n     if a:\n      pass\n"),
     ("names", "src/cenote/utils.py", "x = 1\n"),
@@ -49,7 +49,7 @@ BAD: list[tuple[str, str, str]] = [
 GOOD: list[tuple[str, str, str]] = [
     ("file-size", PRODUCT, "x = 1\n" * (rules.MAX_FILE_LINES - 1)),
     ("function-size", PRODUCT, LONG_FUNCTION.removesuffix("    x = 1\n")),
-    ("nesting", PRODUCT, "def f(a):\n if a:\n  for b in a:\n   with b:\n    pass\n"),
+    ("nesting", PRODUCT, "def f(a):\n if a:\n  for b in a:\n   with b:\n    while b:\n     pass\n"),
     ("nesting", PRODUCT, "def f(a):\n" + " if a: pass\n" + " elif a: pass\n" * 9),
     ("names", PRODUCT, "class Baseline: ...\nclass Engine(BaseException): ...\n"),
     ("docstrings", PRODUCT, '"""M."""\ndef _f(): ...\nclass _C: ...\n'),

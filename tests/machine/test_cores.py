@@ -40,7 +40,8 @@ def test_quota_is_the_tightest_on_the_way_up(
 
 
 @pytest.mark.parametrize(
-    ("quota", "affinity", "cores"), [(10, 8, 1), (100, 8, 1), (150, 8, 2), (900, 8, 8), (400, 2, 2)]
+    ("quota", "affinity", "cores"),
+    [(10, 8, 1), (100, 8, 1), (150, 8, 2), (900, 8, 8), (400, 2, 2)],
 )
 def test_cores_follow_affinity_and_quota(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quota: int, affinity: int, cores: int

@@ -7,7 +7,7 @@ import pydoc_data.topics
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
@@ -92,7 +92,7 @@ def roberta(folder: Path) -> Path:
     from transformers import RobertaTokenizer
 
     vocab, merges = _byte_level_bpe(("<s>", "<pad>", "</s>", "<unk>", "<mask>"))
-    RobertaTokenizer(vocab=dict(vocab), merges=list(merges), model_max_length=512).save_pretrained(folder)
+    RobertaTokenizer(vocab=dict(vocab), merges=cast(Any, list(merges)), model_max_length=512).save_pretrained(folder)
     return folder
 
 
@@ -119,7 +119,7 @@ def qwen(folder: Path) -> Path:
     from transformers import Qwen2Tokenizer
 
     vocab, merges = _byte_level_bpe(("<|endoftext|>",))
-    Qwen2Tokenizer(vocab=dict(vocab), merges=list(merges), model_max_length=131_072).save_pretrained(folder)
+    Qwen2Tokenizer(vocab=dict(vocab), merges=cast(Any, list(merges)), model_max_length=131_072).save_pretrained(folder)
     end = ("<|endoftext|>", vocab["<|endoftext|>"])
     change_json(
         folder / "tokenizer.json",
@@ -142,7 +142,7 @@ def causal(folder: Path) -> Path:
     from transformers import Qwen2Tokenizer
 
     vocab, merges = _byte_level_bpe(("<|endoftext|>",))
-    Qwen2Tokenizer(vocab=dict(vocab), merges=list(merges)).save_pretrained(folder)
+    Qwen2Tokenizer(vocab=dict(vocab), merges=cast(Any, list(merges))).save_pretrained(folder)
     return folder
 
 
@@ -157,7 +157,7 @@ def llama(folder: Path) -> Path:
     trainer = trainers.BpeTrainer(vocab_size=900, special_tokens=specials, show_progress=False)
     model = _train(tokenizer, trainer)
     merges = [tuple(merge) for merge in model["merges"]]
-    LlamaTokenizer(vocab=model["vocab"], merges=merges, add_bos_token=True).save_pretrained(folder)
+    LlamaTokenizer(vocab=model["vocab"], merges=cast(Any, merges), add_bos_token=True).save_pretrained(folder)
     return folder
 
 

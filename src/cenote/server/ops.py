@@ -1,0 +1,140 @@
+"""What operators ask: health, version, load, metrics, and what was decided about a model."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cache
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from .refusals import Refusal
+
+if TYPE_CHECKING:
+    from .door import Door
+
+
+class Version(Struct, kw_only=True):
+    """The installed version."""
+
+    version: str
+
+
+class Load(Struct, kw_only=True):
+    """How busy the server is."""
+
+    server_load: int
+
+
+class Decided(Struct, kw_only=True):
+    """One value and where it comes from."""
+
+    value: Any
+    source: str
+
+
+class ModelInfo(Struct, kw_only=True):
+    """What was decided about one model."""
+
+    name: str
+    aliases: list[str]
+    tasks: list[str]
+    recipe: dict[str, Decided]
+
+
+class Info(Struct, kw_only=True):
+    """What this server runs."""
+
+    version: str
+    state: str
+    models: list[ModelInfo]
+
+
+async def ready(door: Door, request: Request, body: None) -> Response:
+    """Answer `/health`, `/health/ready` and `/ping`: an empty 200 while new requests are taken."""
+    return Response(status_code=200 if door.registry.state == "ready" else 503)
+
+
+async def live(door: Door, request: Request, body: None) -> Response:
+    """Answer `/health/live`: 503 once only a restart can help."""
+    return Response(status_code=503 if door.registry.state == "dead" else 200)
+
+
+async def version(door: Door, request: Request, body: None) -> Response:
+    """Answer `/version`."""
+    return _json(Version(version=installed_version()))
+
+
+async def load(door: Door, request: Request, body: None) -> Response:
+    """Answer `/load`; the question itself does not count."""
+    return _json(Load(server_load=door.traffic.in_flight - 1))
+
+
+async def info(door: Door, request: Request, body: None) -> Response:
+    """Answer `/info`."""
+    models = [
+        ModelInfo(
+            name=engine.name,
+            aliases=list(engine.aliases),
+            tasks=list(engine.recipe.tasks),
+            recipe={
+                name: Decided(value=_plain(getattr(engine.recipe, name, None)), source=source)
+                for name, source in engine.recipe.sources.items()
+            },
+        )
+        for engine in door.engines()
+    ]
+    return _json(Info(version=installed_version(), state=door.registry.state, models=models))
+
+
+async def metrics(door: Door, request: Request, body: None) -> Response:
+    """Answer `/metrics`."""
+    text = await asyncio.to_thread(generate_latest, door.traffic.registry)
+    return Response(text, media_type=CONTENT_TYPE_LATEST)
+
+
+async def openapi(door: Door, request: Request, body: None) -> Response:
+    """Answer `/openapi.json`."""
+    return Response(door.openapi, media_type="application/json")
+
+
+async def docs(door: Door, request: Request, body: None) -> Response:
+    """Answer `/docs`: a page that loads nothing from elsewhere."""
+    return HTMLResponse(await asyncio.to_thread(_page))
+
+
+@cache
+def _page() -> str:
+    try:
+        from offapi import OpenAPITemplate
+    except ModuleNotFoundError:
+        raise Refusal(
+            501, "The page needs the package offapi. Run `pip install 'cenote[server]'`, or read /openapi.json."
+        ) from None
+    # Relative, so that the page also works behind a proxy that adds a prefix.
+    return str(OpenAPITemplate.SWAGGER.value.format(spec_url="openapi.json"))
+
+
+def installed_version() -> str:
+    """Version of the installed package, `0+unknown` where it runs from a checkout."""
+    try:
+        return metadata.version("cenote")
+    except metadata.PackageNotFoundError:
+        return "0+unknown"
+
+
+def _plain(value: Any) -> Any:
+    """`value` as JSON can say it; what it cannot is shown by its repr."""
+    try:
+        return msgspec.to_builtins(value)
+    except (TypeError, ValueError):
+        return repr(value)
+
+
+def _json(answer: Struct) -> Response:
+    return Response(msgspec.json.encode(answer), media_type="application/json")

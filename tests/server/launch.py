@@ -1,0 +1,20 @@
+"""Runs one server as a process of its own: `launch.py '{"model": {...}, "machine": {...}, "server": {...}}'`."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from cenote.config import MachineSettings, ModelSettings, ServerSettings, resolve
+from cenote.server.serve import serve
+
+
+def main() -> int:
+    """Serve until a signal."""
+    given = json.loads(sys.argv[1])
+    server = resolve(ServerSettings, {"port": 0, **given["server"]}).settings
+    return serve(ModelSettings(**given["model"]), MachineSettings(**given["machine"]), server)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,39 @@
+"""Made-up requests by the hundred: no 5xx, and every answer as the OpenAPI document says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from .running import Server
+
+CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+
+
+@pytest.mark.parametrize("valid", [True, False])
+@pytest.mark.parametrize(
+    ("path", "method"),
+    [("/v1/embeddings", "POST"), ("/tokenize", "POST"), ("/detokenize", "POST")],
+)
+def test_made_up_requests(server: Server, path: str, method: str, valid: bool) -> None:
+    operation = schemathesis.openapi.from_url(f"{server.url}/openapi.json")[path][method]
+    statuses = set()
+    mode = schemathesis.GenerationMode.POSITIVE if valid else schemathesis.GenerationMode.NEGATIVE
+
+    @settings(max_examples=25, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @given(case=operation.as_strategy(generation_mode=mode))
+    def ask(case: schemathesis.Case[Any]) -> None:
+        statuses.add(case.call_and_validate(base_url=server.url, checks=CHECKS, timeout=60).status_code)
+
+    ask()
+    assert statuses
+    assert max(statuses) < 500

@@ -1,0 +1,76 @@
+"""The OpenAPI document says what the server does, and what the server says fits the document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import jsonschema_rs
+import msgspec
+import orjson
+import pytest
+
+from cenote.server import openapi
+from cenote.server.openai import EmbeddingResponse
+from cenote.server.routes import ROUTES
+
+
+@pytest.fixture
+def document(client: httpx.Client) -> dict[str, Any]:
+    """What the server hands out."""
+    served: dict[str, Any] = client.get("/openapi.json").json()
+    return served
+
+
+def check(document: dict[str, Any], path: str, method: str, response: httpx.Response) -> None:
+    """Compare an answer with the schema of its status."""
+    answers = document["paths"][path][method]["responses"]
+    content = answers[str(response.status_code)].get("content")
+    if content is None:
+        assert response.content == b""
+        return
+    media_type = response.headers["content-type"].partition(";")[0]
+    schema = {**content[media_type].get("schema", {}), "components": document["components"]}
+    if media_type == "application/json":
+        jsonschema_rs.validate(schema, response.json())
+
+
+def test_every_route_and_prefix_is_listed(document: dict[str, Any]) -> None:
+    listed = {(method.upper(), path) for path, entry in document["paths"].items() for method in entry}
+    table = {(row.method, path.replace(":path}", "}")) for row in ROUTES for path in row.paths}
+    assert listed == table
+
+
+def test_answers_fit_the_document(client: httpx.Client, document: dict[str, Any]) -> None:
+    for path in ("/v1/models", "/version", "/load", "/info", "/health", "/metrics", "/docs", "/openapi.json"):
+        check(document, path, "get", client.get(path))
+    check(document, "/v1/models/{id}", "get", client.get("/v1/models/other"))
+    bodies: dict[str, list[dict[str, Any]]] = {
+        "/v1/embeddings": [
+            {"input": ["a", "b"]},
+            {"input": "a", "encoding_format": "base64"},
+            {"input": "a", "encoding_format": "bytes"},
+            {"input": []},
+            {"input": "a", "model": "other"},
+        ],
+        "/tokenize": [{"prompt": "a"}, {"prompt": "a", "return_token_strs": True}, {"prompt": 1}],
+        "/detokenize": [{"tokens": [1]}, {"tokens": [-1]}],
+    }
+    for path, several in bodies.items():
+        for body in several:
+            check(document, path, "post", client.post(path, json=body))
+
+
+def test_vectors_fit_their_type_exactly(client: httpx.Client) -> None:
+    answer = client.post("/v1/embeddings", json={"input": ["a", "b"]}).content
+    typed = msgspec.json.decode(answer, type=EmbeddingResponse)
+    assert set(orjson.loads(answer)) == set(EmbeddingResponse.__struct_fields__)
+    assert len(typed.data) == 2
+
+
+def test_keys_are_part_of_the_document() -> None:
+    with_keys = orjson.loads(openapi.document(ROUTES, version="1", keys=True))
+    without = orjson.loads(openapi.document(ROUTES, version="1", keys=False))
+    assert "401" in with_keys["paths"]["/metrics"]["get"]["responses"]
+    assert "401" not in with_keys["paths"]["/health"]["get"]["responses"]
+    assert "securitySchemes" not in without["components"]
