@@ -70,6 +70,14 @@ class ServerSettings:
     log_level: Literal["debug", "info", "warning", "error"] = setting("info", "Least severe message that is logged.")
 
 
+@dataclass(frozen=True)
+class ShellSettings:
+    """What decides how much the command line says."""
+
+    quiet: bool = setting(False, "No progress bar and no summary.")
+    debug: bool = setting(False, "Show the traceback of an error.")
+
+
 T = TypeVar("T")
 
 

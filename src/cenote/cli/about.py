@@ -1,0 +1,130 @@
+"""`cenote inspect`, `download` and `env`: what a model is, where its files are, what this machine has."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+import click
+import orjson
+
+from .. import checkpoint
+from ..config import MachineSettings, ModelSettings, ShellSettings
+from ..errors import ConfigError
+from .options import Given, settings
+from .version import version
+
+if TYPE_CHECKING:
+    from ..recipe import Recipe
+
+_PACKAGES = ("torch", "tokenizers", "safetensors", "huggingface_hub", "numpy", "transformers", "pyarrow")
+# Objects that hold the values above them; their parts are rows of their own.
+_NOT_SHOWN = ("checkpoint", "transformer", "model", "name", "sources")
+
+
+@click.command()
+@click.argument("name", metavar="[MODEL]", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@settings(ModelSettings, MachineSettings, ShellSettings)
+def inspect(given: Given, name: str | None, as_json: bool) -> None:
+    """Print everything that is decided about a model, each value with its source. No weights are loaded."""
+    found = inspected(given.with_model(name))
+    if as_json:
+        click.echo(orjson.dumps(found, default=str, option=orjson.OPT_INDENT_2))
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title=escape(str(found["model"]["value"])), title_justify="left")
+    for heading in ("value of", "is", "because of"):
+        table.add_column(heading, overflow="fold")
+    for key, entry in found.items():
+        table.add_row(key, escape(_said(entry["value"])), escape(entry["source"]))
+    Console().print(table)
+
+
+def inspected(given: Given) -> dict[str, dict[str, Any]]:
+    """Name of a value -> `value` and `source`, for one model on this machine."""
+    from ..device import plan
+    from ..recipe import resolve
+
+    model, machine = given.settings(ModelSettings), given.settings(MachineSettings)
+    files = checkpoint.open_checkpoint(model.model, model.revision)
+    recipe = resolve(files, model)
+    here = plan(machine, recipe.dtype, recipe.stored_dtype)
+    entries = {
+        "model": {"value": recipe.name, "source": "user" if model.model else "default: the embedded model"},
+        "folder": {"value": str(files.folder), "source": "where the files are"},
+        **_decided(recipe),
+        "tasks": {"value": list(recipe.tasks), "source": "the checkpoint"},
+    }
+    entries["dtype"] = {"value": str(here.dtype).removeprefix("torch."), "source": here.reasons["dtype"]}
+    entries["device"] = {"value": str(here.device), "source": here.reasons["device"]}
+    for name in ("num_workers", "threads_per_worker", "max_batch_tokens"):
+        source = "user or environment" if getattr(machine, name) else "default: this machine"
+        entries[name] = {"value": getattr(here, name), "source": source}
+    return entries
+
+
+def _decided(recipe: Recipe) -> dict[str, dict[str, Any]]:
+    names = [f.name for f in fields(recipe) if f.name not in _NOT_SHOWN]
+    return {name: {"value": _plain(getattr(recipe, name)), "source": recipe.sources.get(name, "")} for name in names}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, tuple):
+        return [part if isinstance(part, (str, int)) else repr(part) for part in value]
+    return value
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, dict):
+        return "\n".join(f"{name}: {text!r}" for name, text in value.items()) or "none"
+    if isinstance(value, list):
+        return "\n".join(str(part) for part in value) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None else str(value)
+
+
+@click.command()
+@click.argument("name", metavar="MODEL")
+@click.option("--revision", help="Branch, tag or commit.")
+@settings(ShellSettings)
+def download(given: Given, name: str, revision: str | None) -> None:
+    """Fetch a model from the hub into its cache and print the folder. What is there already is not fetched again."""
+    if os.path.isdir(name):
+        raise ConfigError(f"{name} is a folder already.", allowed="MODEL is a hub id.", param="MODEL")
+    click.echo(checkpoint.download(name, revision))
+
+
+@click.command()
+@settings(ShellSettings)
+def env(given: Given) -> None:
+    """Print versions, cores and devices, for a bug report."""
+    import torch
+
+    from ..device import num_cores
+
+    lines = {"cenote": version(), "python": sys.version.split()[0], "platform": platform.platform()}
+    lines |= {package: _installed(package) for package in _PACKAGES}
+    lines["cores"] = f"{num_cores()} of {os.cpu_count()}"
+    lines["cpu capability"] = torch.backends.cpu.get_cpu_capability()
+    lines["cuda"] = ", ".join(torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())) or "none"
+    for name, value in lines.items():
+        click.echo(f"{name:<16} {value}")
+
+
+def _installed(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"

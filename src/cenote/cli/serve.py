@@ -1,0 +1,32 @@
+"""`cenote serve`: answer over HTTP."""
+
+from __future__ import annotations
+
+import click
+
+from ..config import MachineSettings, ModelSettings, ServerSettings, ShellSettings
+from ..errors import MissingExtra
+from .options import Given, settings
+
+_EXAMPLES = """\b
+Examples:
+  cenote serve                                          the embedded model on 127.0.0.1:8000
+  cenote serve intfloat/e5-small-v2 --served-model-name e5 --api-key SECRET
+  curl 127.0.0.1:8000/v1/embeddings -H 'content-type: application/json' -d '{"input": "a text"}'
+"""
+
+
+@click.command(epilog=_EXAMPLES)
+@click.argument("name", metavar="[MODEL]", required=False)
+@settings(ModelSettings, ServerSettings, MachineSettings, ShellSettings)
+def serve(given: Given, name: str | None) -> None:
+    """Serve a model over HTTP until SIGTERM or Ctrl-C; requests that run then get time to finish."""
+    try:
+        from ..server.serve import serve as run
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("cenote"):
+            raise
+        raise MissingExtra(f"Serving needs {error.name}.", fix="Run `pip install 'cenote[server]'`.") from error
+    given = given.with_model(name)
+    code = run(given.settings(ModelSettings), given.settings(MachineSettings), given.settings(ServerSettings))
+    click.get_current_context().exit(code)
