@@ -63,7 +63,13 @@ def main() -> None:
     show_default=True,
     help="short: sentences of about 16 tokens. paragraphs: about 177 tokens.",
 )
-@click.option("--threads", default=2, show_default=True, help="CPUs that all are bound to, and threads of each.")
+@click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    default=2,
+    show_default=True,
+    help="CPUs that all are bound to, and threads of each.",
+)
 @click.option(
     "--output",
     type=click.Path(file_okay=False, path_type=Path),
@@ -103,8 +109,14 @@ def compare_peers(
 
 @main.command(name="load", short_help="Import, first vector, server start, memory, latency.")
 @click.option("--repeats", type=click.IntRange(min=1), default=5, show_default=True, help="Starts; the median counts.")
-@click.option("--calls", default=300, show_default=True, help="Single texts behind the latency percentiles.")
-@click.option("--threads", default=2, show_default=True, help="CPUs that all are bound to.")
+@click.option(
+    "--calls",
+    type=click.IntRange(min=1),
+    default=300,
+    show_default=True,
+    help="Single texts behind the latency percentiles.",
+)
+@click.option("--threads", type=click.IntRange(min=1), default=2, show_default=True, help="CPUs that all are bound to.")
 @click.option(
     "--output",
     type=click.Path(file_okay=False, path_type=Path),

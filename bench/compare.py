@@ -164,12 +164,12 @@ def _print(console: Console, sections: Sequence[report.Section], facts: dict[str
     limit = facts["gemm"]
     console.print(
         f"GEMM limit: {limit['gflops']:.0f} GFLOP/s float32 on {len(facts['cpus'])} cores ({limit['where']}).",
-        f"Other work used {facts['busy_before']:.0%} of the machine before the run.",
         *(f"Threads of {SUBJECTS[name].title}: {load['threading']}." for name, load in facts["loads"].items()),
         *(f"MISSING: {SUBJECTS[name].title}" for name in facts["missing"]),
         sep="\n",
         markup=False,
     )
+    report.print_busy(console, facts["busy_before"])
 
 
 def _write(console: Console, output: Path, sections: Sequence[report.Section], facts: dict[str, Any]) -> None:

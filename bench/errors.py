@@ -17,5 +17,9 @@ class GemmFailed(BenchError):
     """The GEMM limit could not be measured."""
 
 
+class TooFewCpus(BenchError):
+    """More CPUs were asked for than this process may use."""
+
+
 class LoadFailed(BenchError):
     """A command under measure ended badly; the message has its output or the name of its log."""

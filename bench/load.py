@@ -95,7 +95,7 @@ def _imports(repeats: int) -> list[Figure]:
 
 def _python_s(code: str) -> float:
     start = time.perf_counter()
-    _checked([sys.executable, "-c", code])
+    checked([sys.executable, "-c", code])
     return time.perf_counter() - start
 
 
@@ -105,7 +105,7 @@ def _import_s() -> float:
         "import sys, time; start = time.perf_counter(); import cenote; spent = time.perf_counter() - start\n"
         "print(spent, 'torch' in sys.modules)"
     )
-    spent, has_torch = _checked([sys.executable, "-c", code]).split()
+    spent, has_torch = checked([sys.executable, "-c", code]).split()
     if has_torch == "True":
         raise LoadFailed("import cenote imported torch; it must not.")
     return float(spent)
@@ -237,7 +237,12 @@ def _latency(name: str, plan: Plan) -> Figure:
     return Figure(f"latency of one short text, offline, {subject.title}", "ms", tuple(s * 1e3 for s in seconds))
 
 
-def _checked(command: Sequence[str]) -> str:
+def checked(command: Sequence[str]) -> str:
+    """Run a command and answer what it printed.
+
+    Raises:
+        LoadFailed: It ended with another status than 0.
+    """
     done = subprocess.run(command, capture_output=True, text=True, env=_env(), cwd=peers.ROOT, check=False)
     if done.returncode:
         raise LoadFailed(f"{' '.join(command)[:120]} ended with {done.returncode}:\n{done.stderr[-2000:]}")
@@ -254,7 +259,7 @@ def _write(plan: Plan, figures: Sequence[Figure], busy: float, console: Console)
     text = json.dumps({**facts, "busy_before": busy, "figures": named}, indent=2)
     (plan.output / "load.json").write_text(text + "\n")
     (plan.output / "load.md").write_text(report.markdown(COLUMNS, [figure.cells() for figure in figures]))
-    console.print(f"Other work used {busy:.0%} of the machine before the run.", highlight=False)
+    report.print_busy(console, busy)
     console.print(
         f"wrote {plan.output / 'load.json'}\nwrote {plan.output / 'load.md'}", highlight=False, soft_wrap=True
     )

@@ -9,16 +9,18 @@ import time
 from pathlib import Path
 from typing import Any
 
+from .errors import TooFewCpus
+
 
 def pin(num_cpus: int) -> list[int]:
     """Bind this process, and so every child, to the first `num_cpus` CPUs that it may use; answer their numbers.
 
     Raises:
-        ValueError: Fewer are allowed.
+        TooFewCpus: Fewer are allowed.
     """
     allowed = sorted(os.sched_getaffinity(0))
     if len(allowed) < num_cpus:
-        raise ValueError(f"{num_cpus} CPUs were asked for and this process may use {len(allowed)}; lower --threads")
+        raise TooFewCpus(f"{num_cpus} CPUs were asked for and this process may use {len(allowed)}; lower --threads")
     os.sched_setaffinity(0, allowed[:num_cpus])
     return allowed[:num_cpus]
 

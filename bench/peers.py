@@ -17,7 +17,6 @@ ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENT = ROOT / ".venvs" / "peers"
 EXPORTS = ROOT / ".cache" / "bench"
 PINS = Path(__file__).with_name("peers.txt")
-TORCH = "2.13.0"
 
 Say = Callable[[str], None]
 
@@ -27,6 +26,11 @@ def python() -> Path:
     return ENVIRONMENT / "bin" / "python"
 
 
+def torch_version() -> str:
+    """torch's release in the environment that runs the benchmark; the peers get the same."""
+    return importlib.metadata.version("torch").partition("+")[0]
+
+
 def build_environment(say: Say) -> None:
     """Create `.venvs/peers` unless its stamp says that it was built from these pins.
 
@@ -34,7 +38,7 @@ def build_environment(say: Say) -> None:
         PeerUnavailable: pip failed.
     """
     stamp = ENVIRONMENT / "stamp"
-    recipe = _digest(PINS.read_text(), TORCH, sys.version)
+    recipe = _digest(PINS.read_text(), torch_version(), sys.version)
     if python().exists() and stamp.exists() and stamp.read_text() == recipe:
         return
     say(f"building the peers' environment in {ENVIRONMENT} (once, about a minute)")
@@ -43,10 +47,11 @@ def build_environment(say: Say) -> None:
     log = ENVIRONMENT.with_suffix(".log")
     log.unlink(missing_ok=True)
     _logged([sys.executable, "-m", "venv", str(ENVIRONMENT)], log)
-    # torch goes first and alone, so that an index of CPU builds that the user has configured decides for it.
-    _logged([str(python()), "-m", "pip", "install", f"torch=={TORCH}"], log)
-    _logged([str(python()), "-m", "pip", "install", f"torch=={TORCH}", "-r", str(PINS)], log)
-    _logged([str(python()), "-m", "pip", "check"], log)
+    pip, torch = [str(python()), "-m", "pip"], f"torch=={torch_version()}"
+    # torch goes first and alone: named exactly, pip takes the build that lies nearest, a CPU wheel if there is one.
+    _logged([*pip, "install", torch], log)
+    _logged([*pip, "install", torch, "-r", str(PINS)], log)
+    _logged([*pip, "check"], log)
     stamp.write_text(recipe)
 
 
@@ -61,7 +66,9 @@ def build_export(kind: str, model: Path, say: Say) -> None:
     """
     target = EXPORTS / kind
     stamp = target / "stamp"
-    recipe = _digest(PINS.read_text(), TORCH, kind, (model / "config.json").read_text(), _weights_digest(model))
+    recipe = _digest(
+        PINS.read_text(), torch_version(), kind, (model / "config.json").read_text(), _weights_digest(model)
+    )
     if stamp.exists() and stamp.read_text() == recipe:
         return
     say(f"exporting the model to {kind} in {target} (once)")

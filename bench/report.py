@@ -126,6 +126,9 @@ def verdict(part: Section) -> str:
     return f"Cenote gives {part.over_best_peer:.2f}x the texts/s of the best peer ({best}). {bound}"
 
 
+QUIET = 0.05
+"""Share of the machine that others may use before figures stop being worth quoting."""
+
 LEGEND = (
     "ST: sentence-transformers. texts/s and tokens/s: of the median round; spread: (slowest - fastest) / median.\n"
     "Cenote is: its texts/s over this row's. cosine: the smallest over all texts, against ST torch.\n"
@@ -137,6 +140,13 @@ def console() -> Console:
     """Standard output; wide enough for a table where it is a file or a pipe."""
     made = Console(highlight=False)
     return made if made.is_terminal else Console(highlight=False, width=120)
+
+
+def print_busy(console: Console, busy: float) -> None:
+    """Say how busy the machine was before the run, and what that means for the figures."""
+    console.print(f"Other work used {busy:.0%} of the machine just before the run.", markup=False)
+    if busy > QUIET:
+        console.print(f"Above {QUIET:.0%} these figures are a check that it runs, not a measurement.", style="yellow")
 
 
 def print_table(console: Console, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -13,11 +13,16 @@ if TYPE_CHECKING:
     from .errors import CenoteError
     from .llm import LLM
     from .outputs import (
+        ClassificationOutput,
+        ClassificationRequestOutput,
         EmbeddingOutput,
         EmbeddingRequestOutput,
         PoolingOutput,
         PoolingParams,
         PoolingRequestOutput,
+        RerankResult,
+        ScoringOutput,
+        ScoringRequestOutput,
     )
     from .types import Pair
 
@@ -26,6 +31,11 @@ __version__ = "0.1.0"
 _HOME = {
     "AsyncLLM": "aio",
     "CenoteError": "errors",
+    "ClassificationOutput": "outputs",
+    "ClassificationRequestOutput": "outputs",
+    "RerankResult": "outputs",
+    "ScoringOutput": "outputs",
+    "ScoringRequestOutput": "outputs",
     "EmbeddingOutput": "outputs",
     "EmbeddingRequestOutput": "outputs",
     "LLM": "llm",
@@ -39,12 +49,17 @@ __all__ = [
     "LLM",
     "AsyncLLM",
     "CenoteError",
+    "ClassificationOutput",
+    "ClassificationRequestOutput",
     "EmbeddingOutput",
     "EmbeddingRequestOutput",
     "Pair",
     "PoolingOutput",
     "PoolingParams",
     "PoolingRequestOutput",
+    "RerankResult",
+    "ScoringOutput",
+    "ScoringRequestOutput",
     "__version__",
 ]
 

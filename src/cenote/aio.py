@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Mapping
-from typing import Any, Literal, overload
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeVar, overload
 
-from .llm import LLM, Output, Params, Started, as_array, embedding_outputs, pooling_outputs
-from .outputs import EmbeddingRequestOutput, PoolingRequestOutput
+from .answers import as_array, classification_outputs, embedding_outputs, pooling_outputs, scoring_outputs
+from .llm import LLM, Output, Params, check_output
+from .outputs import (
+    ClassificationRequestOutput,
+    EmbeddingRequestOutput,
+    PoolingRequestOutput,
+    RerankResult,
+    ScoringRequestOutput,
+)
 from .recipe import Recipe
+from .started import Started
 from .types import FloatArray, Outcome
+from .uses import reward, score
+from .uses.score import Plan
+
+T = TypeVar("T")
 
 
 class AsyncLLM:
@@ -33,48 +45,61 @@ class AsyncLLM:
         return self._llm.get_supported_tasks()
 
     async def encode(
-        self,
-        prompts: Any,
-        pooling_params: Params = None,
-        *,
-        lora_request: None = None,
-        pooling_task: str | None = None,
-        tokenization_kwargs: Mapping[str, Any] | None = None,
+        self, prompts: Any, pooling_params: Params = None, *, pooling_task: str | None = None, **more: Any
     ) -> list[PoolingRequestOutput]:
         """`LLM.encode`, awaited."""
         task = self._llm.check_task(pooling_task)
-        outcome = await self._run(prompts, task, pooling_params, lora_request, tokenization_kwargs)
-        return pooling_outputs(outcome)
+        return pooling_outputs(await self._run(prompts, task, pooling_params, **more))
 
     @overload
-    async def embed(self, prompts: Any, *, output: Literal["numpy"], **options: Any) -> FloatArray: ...
+    async def embed(self, prompts: Any, *, output: Literal["numpy"], **more: Any) -> FloatArray: ...
     @overload
     async def embed(
-        self, prompts: Any, *, output: Literal["objects"] = "objects", **options: Any
+        self, prompts: Any, *, output: Literal["objects"] = "objects", **more: Any
     ) -> list[EmbeddingRequestOutput]: ...
     async def embed(
-        self,
-        prompts: Any,
-        *,
-        output: Output = "objects",
-        pooling_params: Params = None,
-        lora_request: None = None,
-        tokenization_kwargs: Mapping[str, Any] | None = None,
-        **more: Any,
+        self, prompts: Any, *, output: Output = "objects", **more: Any
     ) -> list[EmbeddingRequestOutput] | FloatArray:
         """`LLM.embed`, awaited."""
-        outcome = await self._run(prompts, "embed", pooling_params, lora_request, tokenization_kwargs, **more)
+        check_output(output)
+        outcome = await self._run(prompts, "embed", **more)
         return as_array(outcome) if output == "numpy" else embedding_outputs(outcome)
 
+    async def classify(self, prompts: Any, **more: Any) -> list[ClassificationRequestOutput]:
+        """`LLM.classify`, awaited."""
+        outcome = await self._run(prompts, "classify", **more)
+        assert self.recipe.classifier is not None
+        return classification_outputs(outcome, self.recipe.classifier.labels)
+
+    async def reward(self, prompts: Any, **more: Any) -> list[PoolingRequestOutput]:
+        """`LLM.reward`, awaited."""
+        return pooling_outputs(await self._run(prompts, reward.task(self.recipe), **reward.options(more)))
+
+    async def score(self, data_1: Any, data_2: Any, /, **more: Any) -> list[ScoringRequestOutput]:
+        """`LLM.score`, awaited."""
+        planned, outcome = await self._score(data_1, data_2, **more)
+        scores = score.finish(self.recipe, planned, outcome)
+        return scoring_outputs(planned, outcome, scores, self._llm.engine.tokenizer.pad_id)
+
+    async def rerank(
+        self,
+        query: str,
+        documents: Sequence[str],
+        *,
+        top_n: int | None = None,
+        min_score: float | None = None,
+        **more: Any,
+    ) -> list[RerankResult]:
+        """`LLM.rerank`, awaited."""
+        planned, outcome = await self._score(query, documents, **more)
+        return score.ranking(score.finish(self.recipe, planned, outcome), documents, top_n, min_score)
+
     async def _run(self, *args: Any, **more: Any) -> Outcome:
-        # Handing in may wait for room in the queue, so it does not happen on the loop.
-        loop = asyncio.get_running_loop()
-        started: Started = await loop.run_in_executor(None, functools.partial(self._llm.start, *args, **more))
-        try:
-            return started.merge([await part.call.outcome() for part in started.parts])
-        except BaseException:
-            started.cancel()
-            raise
+        return await _ended(await _off_the_loop(self._llm.start, *args, **more))
+
+    async def _score(self, *args: Any, **more: Any) -> tuple[Plan, Outcome]:
+        planned, started = await _off_the_loop(self._llm.start_score, *args, **more)
+        return planned, await _ended(started)
 
     def close(self) -> None:
         """Stop the threads and let go of the weights."""
@@ -85,3 +110,16 @@ class AsyncLLM:
 
     async def __aexit__(self, *_: object) -> None:
         self.close()
+
+
+async def _off_the_loop(function: Callable[..., T], *args: Any, **more: Any) -> T:
+    """Handing in may wait for room in the queue."""
+    return await asyncio.get_running_loop().run_in_executor(None, functools.partial(function, *args, **more))
+
+
+async def _ended(started: Started) -> Outcome:
+    try:
+        return started.merge([await part.call.outcome() for part in started.parts])
+    except BaseException:
+        started.cancel()
+        raise

@@ -39,6 +39,11 @@ class ModelSettings:
     dtype: str = setting("auto", "auto, float32, float16 or bfloat16; auto keeps the stored precision.")
     max_model_len: int | None = setting(None, "Longest input in tokens; never above what the model can do.")
     on_long: OnLong | None = setting(None, "What to do with longer inputs: refuse or cut; unset, each door decides.")
+    use_activation: bool | None = setting(
+        None, "Whether classifiers apply their activation where a request does not say; unset means yes."
+    )
+    logit_mean: float | None = setting(None, "Subtracted from the logits of a classifier.")
+    logit_sigma: float | None = setting(None, "The logits of a classifier are divided by it; not 0.")
     trust_remote_code: bool = setting(False, "Accepted for the reference's users; no remote code is ever needed.")
 
 

@@ -4,39 +4,54 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from . import inputs, options
-from .call import Call
+from .answers import as_array, classification_outputs, embedding_outputs, pooling_outputs, scoring_outputs
 from .errors import BadInput, ConfigError, UnsupportedTask
-from .outputs import EmbeddingOutput, EmbeddingRequestOutput, PoolingOutput, PoolingParams, PoolingRequestOutput
+from .outputs import (
+    ClassificationRequestOutput,
+    EmbeddingRequestOutput,
+    PoolingParams,
+    PoolingRequestOutput,
+    RerankResult,
+    ScoringRequestOutput,
+)
 from .registry import Registry
-from .tasks import TASKS, embed
-from .types import Encoded, FloatArray, Input, Length, Outcome
+from .started import Part, Started, UseTqdm
+from .tasks import TASKS
+from .types import FloatArray, Input, Length
+from .uses import reward, score
+from .uses.score import Plan
 
 if TYPE_CHECKING:
     from .engine import Engine
     from .recipe import Recipe
 
 Output = Literal["objects", "numpy"]
-UseTqdm = bool | Callable[..., Any]
 Params = PoolingParams | Sequence[PoolingParams] | None
 
 # Inputs of one piece of a stream, and how many pieces may be under way; together they bound its memory.
 _PIECE: Final = 1024
 _PIECES_AHEAD: Final = 4
 
-_ids = itertools.count()
-
 
 class LLM:
     """A pooling model in this process; its methods may be called from several threads at once.
+
+    Methods take these arguments alike:
+
+    - `prompts`: a text, a `Pair`, token ids, a dict, or a list of these.
+    - `use_tqdm`: whether a progress bar is shown, or what makes it.
+    - `pooling_params`: options by the reference's names, of all prompts, or one per prompt.
+    - `tokenization_kwargs`: truncation and special tokens, by the reference's names.
+    - `more`: options by our names, the fields of the task's `Params`.
+
+    They raise `BadInput` where a prompt or an option is not allowed, before anything runs.
 
     Args:
         model: Folder or hub id; empty for the embedded all-MiniLM-L6-v2.
@@ -81,89 +96,57 @@ class LLM:
         lora_request: None = None,
         pooling_task: str | None = None,
         tokenization_kwargs: Mapping[str, Any] | None = None,
+        **more: Any,
     ) -> list[PoolingRequestOutput]:
-        """Read the model as `pooling_task`; one output per prompt, in order.
-
-        Args:
-            prompts: A text, token ids, a dict, or a list of these.
-            pooling_params: Options of all prompts, or one per prompt.
-            use_tqdm: Whether a progress bar is shown, or what makes it.
-            pooling_task: Name of a task.
-            tokenization_kwargs: Truncation and special tokens, by the reference's names.
-
-        Raises:
-            BadInput: A prompt or an option is not allowed; nothing was run.
-        """
+        """Read the model as `pooling_task`; one output per prompt, in order, its data a float32 tensor."""
         task = self.check_task(pooling_task)
-        started = self.start(prompts, task, pooling_params, lora_request, tokenization_kwargs)
+        started = self.start(prompts, task, pooling_params, lora_request, tokenization_kwargs, **more)
         return pooling_outputs(started.finish(use_tqdm))
 
     @overload
-    def embed(self, prompts: Any, *, output: Literal["numpy"], **options: Any) -> FloatArray: ...
+    def embed(self, prompts: Any, *, output: Literal["numpy"], **more: Any) -> FloatArray: ...
     @overload
     def embed(
-        self, prompts: Any, *, output: Literal["objects"] = "objects", **options: Any
+        self, prompts: Any, *, output: Literal["objects"] = "objects", **more: Any
     ) -> list[EmbeddingRequestOutput]: ...
     def embed(
-        self,
-        prompts: Any,
-        *,
-        output: Output = "objects",
-        use_tqdm: UseTqdm = True,
-        pooling_params: Params = None,
-        lora_request: None = None,
-        tokenization_kwargs: Mapping[str, Any] | None = None,
-        **more: Any,
+        self, prompts: Any, *, output: Output = "objects", use_tqdm: UseTqdm = True, **more: Any
     ) -> list[EmbeddingRequestOutput] | FloatArray:
         """One vector per prompt, in order.
 
         Args:
-            prompts: A text, token ids, a dict, or a list of these.
             output: `objects` as the reference has them, or `numpy` for one float32 array `[N, E]`.
-            use_tqdm, pooling_params, tokenization_kwargs: As in `encode`.
-            more: `normalize`, `dimensions`, `prompt_name`, `prompt`: fields of `tasks.embed.Params`.
-
-        Raises:
-            BadInput: A prompt or an option is not allowed; nothing was run.
+            more: `pooling_params`, `lora_request`, `tokenization_kwargs`, and the fields of `tasks.embed.Params`:
+                `normalize`, `dimensions`, `prompt_name`, `prompt`.
         """
-        _check_output(output)
-        started = self.start(prompts, "embed", pooling_params, lora_request, tokenization_kwargs, **more)
-        outcome = started.finish(use_tqdm)
+        check_output(output)
+        outcome = self.start(prompts, "embed", **more).finish(use_tqdm)
         return as_array(outcome) if output == "numpy" else embedding_outputs(outcome)
 
     @overload
-    def embed_iter(
-        self, prompts: Iterable[Any], *, output: Literal["numpy"], **options: Any
-    ) -> Iterator[FloatArray]: ...
+    def embed_iter(self, prompts: Iterable[Any], *, output: Literal["numpy"], **more: Any) -> Iterator[FloatArray]: ...
     @overload
     def embed_iter(
-        self, prompts: Iterable[Any], *, output: Literal["objects"] = "objects", **options: Any
+        self, prompts: Iterable[Any], *, output: Literal["objects"] = "objects", **more: Any
     ) -> Iterator[EmbeddingRequestOutput]: ...
-    def embed_iter(
-        self,
-        prompts: Iterable[Any],
-        *,
-        output: Output = "objects",
-        tokenization_kwargs: Mapping[str, Any] | None = None,
-        **more: Any,
-    ) -> Iterator[Any]:
+    def embed_iter(self, prompts: Iterable[Any], *, output: Output = "objects", **more: Any) -> Iterator[Any]:
         """Vectors of a stream of prompts, in order, with bounded memory.
 
         Args:
             prompts: Any iterable; it is read a few thousand prompts ahead.
             output: `objects`, or `numpy` for one float32 array `[E]` per prompt.
-            tokenization_kwargs, more: As in `embed`.
+            more: As in `embed`.
 
         Raises:
             BadInput: A prompt is not allowed; the vectors of the pieces before it were given out.
         """
-        _check_output(output)
+        check_output(output)
         source = iter(prompts)
         ahead: deque[Started] = deque()
         try:
             while True:
                 while len(ahead) < _PIECES_AHEAD and (piece := list(itertools.islice(source, _PIECE))):
-                    ahead.append(self.start(piece, "embed", None, None, tokenization_kwargs, **more))
+                    ahead.append(self.start(piece, "embed", **more))
                 if not ahead:
                     return
                 outcome = ahead.popleft().finish()
@@ -171,6 +154,69 @@ class LLM:
         finally:
             for started in ahead:
                 started.cancel()
+
+    def classify(self, prompts: Any, *, use_tqdm: UseTqdm = True, **more: Any) -> list[ClassificationRequestOutput]:
+        """One value per label for each prompt, in order.
+
+        Args:
+            more: `pooling_params`, `lora_request`, `tokenization_kwargs`, and the fields of `tasks.classify.Params`.
+
+        Raises:
+            UnsupportedTask: The model is no classifier.
+        """
+        outcome = self.start(prompts, "classify", **more).finish(use_tqdm)
+        assert self.recipe.classifier is not None
+        return classification_outputs(outcome, self.recipe.classifier.labels)
+
+    def reward(self, prompts: Any, *, use_tqdm: UseTqdm = True, **more: Any) -> list[PoolingRequestOutput]:
+        """Raw values of a classifier, per text or per token as the checkpoint has them; one output per prompt.
+
+        Args:
+            more: As in `classify`; `use_activation=True` applies the activation.
+
+        Raises:
+            UnsupportedTask: The model is no classifier.
+        """
+        started = self.start(prompts, reward.task(self.recipe), **reward.options(more))
+        return pooling_outputs(started.finish(use_tqdm))
+
+    def score(
+        self, data_1: Any, data_2: Any, /, *, use_tqdm: UseTqdm = True, **more: Any
+    ) -> list[ScoringRequestOutput]:
+        """How well texts fit together: one of `data_1` with one or each of `data_2`, or pair by pair.
+
+        Args:
+            more: `pooling_params`, `lora_request`, `tokenization_kwargs`, `chat_template`, and the fields of
+                `uses.score.Options`: `use_activation`, `max_tokens_per_query`, `max_tokens_per_doc`, `score_type`.
+
+        Raises:
+            UnsupportedTask: The model cannot score.
+        """
+        planned, started = self.start_score(data_1, data_2, **more)
+        outcome = started.finish(use_tqdm)
+        scores = score.finish(self.recipe, planned, outcome)
+        return scoring_outputs(planned, outcome, scores, self.engine.tokenizer.pad_id)
+
+    def rerank(
+        self,
+        query: str,
+        documents: Sequence[str],
+        *,
+        top_n: int | None = None,
+        min_score: float | None = None,
+        use_tqdm: UseTqdm = True,
+        **more: Any,
+    ) -> list[RerankResult]:
+        """Documents from best to worst; ties in input order.
+
+        Args:
+            top_n: How many to keep; None or 0 for all.
+            min_score: Leave out documents below it.
+            more: As in `score`.
+        """
+        planned, started = self.start_score(query, documents, **more)
+        scores = score.finish(self.recipe, planned, started.finish(use_tqdm))
+        return score.ranking(scores, documents, top_n, min_score)
 
     def start(
         self,
@@ -181,21 +227,36 @@ class LLM:
         tokenization_kwargs: Mapping[str, Any] | None = None,
         **more: Any,
     ) -> Started:
-        """Hand in prompts without waiting for the answers; the arguments are those of `embed`."""
-        if lora_request is not None:
-            raise BadInput("lora_request was given, but Cenote serves no adapters.", param="lora_request")
+        """Hand in prompts without waiting for the answers."""
         parsed = inputs.parse(prompts)
-        default = Length(self.settings.on_long or "refuse")
-        length, special = options.tokenization(tokenization_kwargs, self.recipe, default)
-        params = options.embed_params(pooling_params, len(parsed), task, special, more)
+        length, special = self._length(lora_request, tokenization_kwargs)
+        params = options.task_params(task, pooling_params, len(parsed), special, more)
 
-        def part(where: NDArray[np.intp], given: Sequence[Input], one: embed.Params) -> Part:
+        def part(where: NDArray[np.intp], given: Sequence[Input], one: Any) -> Part:
             return Part(where, self.engine.submit(task, given, one, length=length, lane="bulk", wait=True))
 
-        if isinstance(params, embed.Params):
-            return Started([part(np.arange(len(parsed)), parsed, params)])
+        if len(params) == 1:
+            return Started([part(np.arange(len(parsed)), parsed, params[0])])
         groups = {one: np.flatnonzero([one == other for other in params]) for one in dict.fromkeys(params)}
         return Started([part(where, [parsed[i] for i in where], one) for one, where in groups.items()])
+
+    def start_score(
+        self,
+        data_1: Any,
+        data_2: Any,
+        *,
+        pooling_params: PoolingParams | None = None,
+        lora_request: None = None,
+        tokenization_kwargs: Mapping[str, Any] | None = None,
+        chat_template: str | None = None,
+        **more: Any,
+    ) -> tuple[Plan, Started]:
+        """Hand in pairs without waiting for the scores."""
+        length, _ = self._length(lora_request, tokenization_kwargs)
+        how = options.score_options(pooling_params, chat_template, more)
+        planned = score.plan(self.recipe, self.engine.tokenizer, data_1, data_2, how)
+        call = self.engine.submit(planned.task, planned.inputs, planned.params, length=length, lane="bulk", wait=True)
+        return planned, Started([Part(np.arange(len(planned.inputs)), call)])
 
     def check_task(self, task: str | None) -> str:
         """The task by its name.
@@ -211,6 +272,12 @@ class LLM:
             raise UnsupportedTask(f"Unsupported task: {task!r}", allowed=allowed, param="pooling_task")
         return task
 
+    def _length(self, lora_request: None, tokenization_kwargs: Mapping[str, Any] | None) -> tuple[Length, bool]:
+        if lora_request is not None:
+            raise BadInput("lora_request was given, but Cenote serves no adapters.", param="lora_request")
+        default = Length(self.settings.on_long or "refuse")
+        return options.tokenization(tokenization_kwargs, self.recipe, default)
+
     def close(self) -> None:
         """Stop the threads and let go of the weights; what is under way ends with `Unavailable`."""
         self._registry.close()
@@ -222,103 +289,7 @@ class LLM:
         self.close()
 
 
-@dataclass(frozen=True)
-class Part:
-    """Prompts with the same options: their positions, and the call that runs them."""
-
-    where: NDArray[np.intp]
-    call: Call
-
-
-@dataclass(frozen=True)
-class Started:
-    """Prompts that were handed in; one call for each distinct set of options."""
-
-    parts: Sequence[Part]
-
-    def finish(self, use_tqdm: UseTqdm = False) -> Outcome:
-        """Wait, showing how far it is, and raise the first error there is."""
-        try:
-            if use_tqdm:
-                _show([part.call for part in self.parts], tqdm if use_tqdm is True else use_tqdm)
-            return self.merge([part.call.result() for part in self.parts])
-        except BaseException:
-            self.cancel()
-            raise
-
-    def cancel(self) -> None:
-        """Give up what has not ended."""
-        for part in self.parts:
-            part.call.cancel()
-
-    def merge(self, outcomes: Sequence[Outcome]) -> Outcome:
-        """Outcomes of the parts as one, in the order of the prompts; raises the first error there is."""
-        for outcome in outcomes:
-            outcome.raise_first()
-        if len(outcomes) == 1:
-            return outcomes[0]
-        num = sum(len(part.where) for part in self.parts)
-        rows: list[FloatArray] = [np.zeros(0, np.float32)] * num
-        encoded = [Encoded(np.zeros(0, np.int32))] * num
-        for part, outcome in zip(self.parts, outcomes, strict=True):
-            for position, row, item in zip(part.where.tolist(), outcome.rows, outcome.encoded, strict=True):
-                rows[position], encoded[position] = row, item
-        return Outcome(rows, encoded)
-
-
-def embedding_outputs(outcome: Outcome) -> list[EmbeddingRequestOutput]:
-    """One object per input, as the reference has them."""
-    return [
-        EmbeddingRequestOutput(str(next(_ids)), EmbeddingOutput(row), item.ids.tolist(), num_cut_tokens=item.num_cut)
-        for row, item in zip(_lists(outcome), outcome.encoded, strict=True)
-    ]
-
-
-def pooling_outputs(outcome: Outcome) -> list[PoolingRequestOutput]:
-    """One object per input, its data a torch tensor."""
-    import torch
-
-    return [
-        PoolingRequestOutput(
-            str(next(_ids)), PoolingOutput(torch.from_numpy(row)), item.ids.tolist(), num_cut_tokens=item.num_cut
-        )
-        for row, item in zip(outcome.rows, outcome.encoded, strict=True)
-    ]
-
-
-def as_array(outcome: Outcome) -> FloatArray:
-    """Rows as one array `[N, E]`.
-
-    Raises:
-        BadInput: They are not of one size.
-    """
-    if isinstance(outcome.rows, np.ndarray):
-        return outcome.rows
-    sizes = sorted({len(row) for row in outcome.rows})
-    if len(sizes) > 1:
-        fix = "Ask for the same dimensions for all prompts, or for output='objects'."
-        raise BadInput(f"The vectors have sizes {sizes}, which make no array.", fix=fix, param="output")
-    return np.stack(outcome.rows)
-
-
-def _lists(outcome: Outcome) -> list[list[float]]:
-    rows = outcome.rows
-    return rows.tolist() if isinstance(rows, np.ndarray) else [row.tolist() for row in rows]
-
-
-def _check_output(output: str) -> None:
+def check_output(output: str) -> None:
+    """Raise `BadInput` where `output` is no form of output."""
     if output not in ("objects", "numpy"):
         raise BadInput(f"output={output!r}.", allowed="It is objects or numpy.", param="output")
-
-
-def _show(calls: Sequence[Call], make_bar: Callable[..., Any]) -> None:
-    """A bar with texts/s, and tokens/s beside it."""
-    total = sum(call.num_inputs for call in calls)
-    with make_bar(total=total, desc="Processed prompts", unit="text", dynamic_ncols=True) as bar:
-        for call in calls:
-            before = bar.n
-            ended = False
-            while not ended:
-                ended = call.wait(0.1)
-                bar.set_postfix_str(f"{call.num_done_tokens / max(call.age_s, 1e-9):,.0f} tokens/s", refresh=False)
-                bar.update(before + call.num_done - bar.n)

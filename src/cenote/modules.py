@@ -53,7 +53,7 @@ class Modules:
 
     Args:
         folder: Where the transformer's own files are, relative to the checkpoint.
-        steps: What comes after the transformer, in order.
+        steps: What comes after the transformer, in order; () where it is a classifier by itself.
         max_seq_length: Its length limit, if it states one.
         do_lower_case: Whether text is lower-cased before tokenising.
         settings: `config_sentence_transformers.json`, raw.
@@ -79,14 +79,15 @@ def read(checkpoint: Checkpoint) -> Modules | None:
     if not isinstance(listed, list) or not all(isinstance(module, dict) for module in listed):
         raise CheckpointError(f"modules.json of {checkpoint.name} is not a list of modules.")
     kinds = [_kind(module, checkpoint) for module in listed]
-    if kinds[:2] != ["Transformer", "Pooling"]:
+    folder = str(listed[0].get("path") or "") if listed else ""
+    transformer = _transformer_config(checkpoint, folder)
+    classifies = kinds == ["Transformer"] and transformer.get("transformer_task") == "sequence-classification"
+    if kinds[:2] != ["Transformer", "Pooling"] and not classifies:
         raise CheckpointError(
             f"modules.json of {checkpoint.name} lists {kinds}.",
             allowed="A Transformer, a Pooling, then Dense, LayerNorm, Normalize or Dropout.",
         )
-    folder = str(listed[0].get("path") or "")
     steps = [_step(kind, str(module.get("path") or ""), checkpoint) for kind, module in zip(kinds, listed, strict=True)]
-    transformer = _transformer_config(checkpoint, folder)
     settings = checkpoint.json("config_sentence_transformers.json")
     return Modules(
         folder=folder,

@@ -12,8 +12,9 @@ from .config import MachineSettings, ModelSettings, resolve
 from .errors import BadInput, ConfigError, UnsupportedTask
 from .outputs import PoolingParams
 from .recipe import Recipe
-from .tasks import TASKS, embed
+from .tasks import TASKS, find
 from .types import Length
+from .uses import score
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +63,17 @@ _TOKENIZATION: Final = (
 )
 
 
+# Options of the reference's PoolingParams that each task has -> our names for them.
+_EMBED: Final = {"use_activation": "normalize", "dimensions": "dimensions"}
+_CLASSIFY: Final = {"use_activation": "use_activation"}
+_POOLING_NAMES: Final[Mapping[str, Mapping[str, str]]] = {
+    "embed": _EMBED,
+    "token_embed": _EMBED,
+    "classify": _CLASSIFY,
+    "token_classify": _CLASSIFY,
+}
+
+
 def llm_settings(given: Mapping[str, Any]) -> tuple[ModelSettings, MachineSettings]:
     """Arguments of `LLM`, the reference's names included, as settings.
 
@@ -86,18 +98,26 @@ def llm_settings(given: Mapping[str, Any]) -> tuple[ModelSettings, MachineSettin
     )
 
 
+_OLD_TASKS: Final = {
+    "embed": "LLM.embed",
+    "embedding": "LLM.embed",
+    "classify": "LLM.classify",
+    "score": "LLM.score",
+    "reward": "LLM.reward",
+    "encode": "LLM.encode with pooling_task='token_embed' or 'token_classify'",
+}
+
+
 def old_task(task: str) -> None:
-    """Accept the reference's old switch with a warning, or refuse it.
+    """Accept the reference's old switch with a warning, or refuse it. All tasks are live whatever it says.
 
     Raises:
         UnsupportedTask: It is not a task that is served.
     """
-    if task not in ("embed", "embedding"):
+    if task not in _OLD_TASKS:
         raise UnsupportedTask(f"Unsupported task: {task!r}", allowed=f"Supported tasks: {TASKS}", param="task")
     warnings.warn(
-        f"task={task!r} is an old name; call LLM.embed, or pass pooling_task='embed' to LLM.encode.",
-        DeprecationWarning,
-        stacklevel=3,
+        f"task={task!r} is an old name and decides nothing; call {_OLD_TASKS[task]}.", DeprecationWarning, stacklevel=3
     )
 
 
@@ -153,43 +173,67 @@ def tokenization(kwargs: Mapping[str, Any] | None, recipe: Recipe, default: Leng
     return length, bool(given.get("add_special_tokens", True))
 
 
-def embed_params(
+def task_params(
+    task: str,
     given: PoolingParams | Sequence[PoolingParams] | None,
     num_prompts: int,
-    task: str,
     add_special_tokens: bool,
     more: Mapping[str, Any],
-) -> embed.Params | list[embed.Params]:
-    """Pooling options of the reference as those of `embed`: of all prompts, or one for each.
+) -> list[Any]:
+    """Pooling options of the reference as those of a task: one for all prompts, or one for each.
 
     Args:
-        more: Fields of `embed.Params`, which win.
+        more: Fields of the task's `Params`, which win.
 
     Raises:
         BadInput: An option is not one of this task, or there are not as many as prompts.
+        UnsupportedTask: There is no such task.
     """
-    known = {field.name for field in fields(embed.Params)}
+    default = find(task).default_params()
+    known = {field.name for field in fields(cast(Any, default))}
     unknown = [name for name in more if name not in known]
     if unknown:
         raise BadInput(f"{task} has no option {unknown[0]!r}.", allowed=f"It has {sorted(known)}.", param=unknown[0])
 
-    def one(params: PoolingParams) -> embed.Params:
+    def one(params: PoolingParams) -> Any:
         _check(params, task)
-        ours = embed.Params(params.use_activation, params.dimensions, add_special_tokens=add_special_tokens)
-        return replace(ours, **more)
+        named = {ours: getattr(params, theirs) for theirs, ours in _POOLING_NAMES[task].items()}
+        return replace(cast(Any, default), **{**named, "add_special_tokens": add_special_tokens, **more})
 
     if given is None or isinstance(given, PoolingParams):
-        return one(given or PoolingParams())
+        return [one(given or PoolingParams())]
     if len(given) != num_prompts:
         what = f"The lengths of prompts ({num_prompts}) and params ({len(given)}) must be the same."
         raise BadInput(what, param="pooling_params")
     return [one(params) for params in given]
 
 
+def score_options(params: PoolingParams | None, template: str | None, more: Mapping[str, Any]) -> score.Options:
+    """Options of scoring: those of the reference, and `more` by our names, which win.
+
+    Raises:
+        BadInput: An option is unknown.
+    """
+    params = params or PoolingParams()
+    if not isinstance(params, PoolingParams):
+        raise BadInput("pooling_params of a score is one object for all pairs.", param="pooling_params")
+    extra = dict(params.extra_kwargs or {})
+    given: dict[str, Any] = {"use_activation": params.use_activation, "template": template}
+    given["template_kwargs"] = extra.pop("chat_template_kwargs", None)
+    given.update(extra)
+    given.update(more)
+    known = {field.name for field in fields(score.Options)}
+    unknown = [name for name in given if name not in known]
+    unknown += [name for name in params.given() if name not in ("use_activation", "extra_kwargs")]
+    if unknown:
+        raise BadInput(f"Scoring has no option {unknown[0]!r}.", allowed=f"It has {sorted(known)}.", param=unknown[0])
+    return score.Options(**given)
+
+
 def _check(params: PoolingParams, task: str) -> None:
     if params.task is not None and params.task != task:
         raise BadInput(f"You cannot overwrite param.task={params.task!r} with pooling_task={task!r}!", param="task")
-    allowed = ["dimensions", "use_activation"]
+    allowed = sorted(_POOLING_NAMES[task])
     extra = [name for name in params.given() if name not in allowed]
     if extra:
         what = f"Task {task!r} only supports {allowed} parameters, does not support {extra} parameters."

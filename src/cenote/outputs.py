@@ -48,6 +48,54 @@ class EmbeddingOutput:
 
 
 @dataclass(slots=True, repr=False)
+class ClassificationOutput:
+    """One value per label.
+
+    Args:
+        probs: `L` probabilities, or raw values where no activation was asked for.
+        labels: Names of the labels, in the same order.
+    """
+
+    probs: list[float]
+    labels: tuple[str, ...] = ()
+
+    @property
+    def num_classes(self) -> int:
+        """How many labels there are."""
+        return len(self.probs)
+
+    @property
+    def label(self) -> str | None:
+        """Name of the likeliest label."""
+        return self.labels[max(range(len(self.probs)), key=self.probs.__getitem__)] if self.labels else None
+
+    def __repr__(self) -> str:
+        return f"ClassificationOutput(num_classes={self.num_classes})"
+
+
+@dataclass(slots=True)
+class ScoringOutput:
+    """How well two texts fit together; larger is better."""
+
+    score: float
+
+
+@dataclass(slots=True)
+class RerankResult:
+    """One document of a ranking.
+
+    Args:
+        index: Its position among the documents that were handed in.
+        score: How well it fits the query.
+        document: Its text.
+    """
+
+    index: int
+    score: float
+    document: str
+
+
+@dataclass(slots=True, repr=False)
 class RequestOutput(Generic[T]):
     """The answer to one input.
 
@@ -85,6 +133,18 @@ class RequestOutput(Generic[T]):
 
 class PoolingRequestOutput(RequestOutput[PoolingOutput]):
     """The answer of `LLM.encode`."""
+
+    __slots__ = ()
+
+
+class ClassificationRequestOutput(RequestOutput[ClassificationOutput]):
+    """The answer of `LLM.classify`."""
+
+    __slots__ = ()
+
+
+class ScoringRequestOutput(RequestOutput[ScoringOutput]):
+    """The answer of `LLM.score`."""
 
     __slots__ = ()
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import modules as st
 from .checkpoint import Checkpoint
+from .classifying import Classifying, classifying
 from .config import ModelSettings
 from .errors import CheckpointError, ConfigError
 from .steps import Dense, Normalize, Pooling, Step
@@ -38,7 +39,7 @@ class Recipe:
         steps: What comes after the transformer, the pooling first.
         normalize: Whether the last step is a Normalize, which a request may switch off; it is not in `steps`.
         max_len: Longest input in tokens, special tokens counted.
-        embedding_size: Size of a finished row.
+        embedding_size: Size of a finished row; 0 for a classifier.
         dtype: Precision that the user asked for, or `auto`.
         stored_dtype: Precision of the stored weights.
         do_lower_case: Whether text is lower-cased before tokenising.
@@ -46,6 +47,7 @@ class Recipe:
         default_prompt_name: The prompt used where a request names none.
         similarity: The similarity that the checkpoint names.
         matryoshka_dims: Sizes that rows may be cut to; () for none, None for any.
+        classifier: What its logits mean; None for an embedder.
         dimensions: Size that rows are cut to where a request names none; None for the full size.
         sources: Name of a value -> where it comes from.
     """
@@ -68,6 +70,7 @@ class Recipe:
     similarity: str
     matryoshka_dims: tuple[int, ...] | None
     dimensions: int | None
+    classifier: Classifying | None
     sources: Mapping[str, str]
 
     @cached_property
@@ -104,8 +107,10 @@ def resolve(checkpoint: Checkpoint, settings: ModelSettings) -> Recipe:
     architecture = models.find(raw)
     model = architecture.Config.from_hf(raw)
     sources: dict[str, str] = {"architecture": "config.json", "model_type": "config.json"}
-    steps, normalize = _steps(listed, checkpoint, sources)
     settings_st: Mapping[str, Any] = listed.settings if listed else {}
+    pooled = bool(listed and listed.steps)
+    classifier = None if pooled else classifying(architecture.HEADS, raw, settings_st, settings, sources)
+    steps, normalize = _steps(listed, checkpoint, sources) if classifier is None else _no_steps(sources)
     prompts, default_prompt = _prompts(settings_st, sources)
     sources["similarity"] = "config_sentence_transformers.json" if settings_st.get("similarity_fn_name") else "default"
     sources["do_lower_case"] = "sentence_bert_config.json" if listed and listed.do_lower_case else "default"
@@ -121,7 +126,7 @@ def resolve(checkpoint: Checkpoint, settings: ModelSettings) -> Recipe:
         steps=steps,
         normalize=normalize,
         max_len=_max_len(settings, listed, transformer, model.position_limit, sources),
-        embedding_size=_embedding_size(steps, model.hidden_size, sources),
+        embedding_size=_embedding_size(steps, model.hidden_size, sources) if steps else 0,
         dtype=settings.dtype,
         stored_dtype=weights.stored_dtype(transformer),
         do_lower_case=bool(listed and listed.do_lower_case),
@@ -130,6 +135,7 @@ def resolve(checkpoint: Checkpoint, settings: ModelSettings) -> Recipe:
         similarity=str(settings_st.get("similarity_fn_name") or "cosine"),
         matryoshka_dims=_matryoshka(raw, sources),
         dimensions=_dimensions(settings_st, sources),
+        classifier=classifier,
         sources=sources,
     )
 
@@ -145,6 +151,11 @@ def _steps(listed: st.Modules | None, checkpoint: Checkpoint, sources: dict[str,
     if isinstance(steps[-1], Normalize):
         return steps[:-1], True
     return steps, False
+
+
+def _no_steps(sources: dict[str, str]) -> tuple[tuple[Step, ...], bool]:
+    sources["steps"] = sources["normalize"] = sources["embedding_size"] = "none: the checkpoint is a classifier"
+    return (), False
 
 
 def _embedding_size(steps: tuple[Step, ...], hidden_size: int, sources: dict[str, str]) -> int:

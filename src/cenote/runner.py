@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,8 +11,8 @@ import torch
 from . import models, weights
 from .config import MachineSettings
 from .device import Plan, plan
-from .layers import heads
 from .layers.blocks import Hidden
+from .layers.heads import Classifier, Head, Heads, build, build_classifier
 from .layers.linear import prepare
 from .layers.packed import Packed, Wanted
 from .layers.pooling import Spans
@@ -40,16 +41,8 @@ class Runner:
         self.threads_per_worker = self.plan.threads_per_worker
         self.max_batch_tokens = self.plan.max_batch_tokens
         with torch.inference_mode():
-            self._model = load_model(recipe, self.plan)
-            self._head = heads.build(
-                recipe.steps,
-                {
-                    step.path: weights.stored_tensors(recipe.checkpoint, step.path)
-                    for step in recipe.steps
-                    if _has_weights(step)
-                },
-                self.device,
-            )
+            self._model, classifier = load_model(recipe, self.plan)
+            self._heads = Heads(self._load_steps() if recipe.steps else None, classifier)
 
     def run(self, batch: Batch) -> list[Rows]:
         """One forward. Rows come back grouped by read key, each sequence exactly once."""
@@ -58,6 +51,14 @@ class Runner:
             packed = Packed.of(batch, self.device, wanted)
             hidden: Hidden = self._model(packed)
             return [self._read(batch, packed, wanted, hidden, key) for key in dict.fromkeys(batch.reads)]
+
+    def _load_steps(self) -> Head:
+        tensors = {
+            step.path: weights.stored_tensors(self.recipe.checkpoint, step.path)
+            for step in self.recipe.steps
+            if _has_weights(step)
+        }
+        return build(self.recipe.steps, tensors, self.device)
 
     def _wanted(self, batch: Batch) -> Sequence[Wanted]:
         by_key: dict[ReadKey, Wanted] = {
@@ -70,13 +71,20 @@ class Runner:
         # A sequence of which one row was kept has nothing left to skip.
         skip = np.where([which == "all" for which in wanted], batch.skip, 0).astype(np.int32)
         spans = Spans.of(bounds_S1, torch.from_numpy(skip).to(self.device), len(hidden.last_QD))
-        rows: FloatArray = find(key.task).read(self._head, hidden.last_QD, spans, key).cpu().numpy()
         seqs = np.flatnonzero([read == key for read in batch.reads]).astype(np.int32)
-        return Rows(seqs, rows if len(seqs) == batch.num_seqs else rows[seqs])
+        if len(seqs) < batch.num_seqs:
+            spans = spans.of_seqs(torch.from_numpy(seqs).long().to(self.device))
+        task = find(key.task)
+        read: FloatArray = task.read(self._heads, hidden.last_QD, spans, key).float().cpu().numpy()
+        if not task.PER_TOKEN:
+            return Rows(seqs, read)
+        # Copies, so that one short text does not hold the rows of its whole batch.
+        lengths = np.diff(batch.bounds)[seqs]
+        return Rows(seqs, [part.copy() for part in np.split(read, np.cumsum(lengths)[:-1])])
 
 
-def load_model(recipe: Recipe, plan: Plan) -> models.Model:
-    """The backbone of `recipe` with its weights, ready to run.
+def load_model(recipe: Recipe, plan: Plan) -> tuple[models.Model, Classifier | None]:
+    """The backbone of `recipe`, and its classifier if it is one, with their weights, ready to run.
 
     Raises:
         WeightMismatch: Weights and architecture do not fit together.
@@ -84,19 +92,32 @@ def load_model(recipe: Recipe, plan: Plan) -> models.Model:
     architecture = models.find(recipe.transformer.config)
     with torch.device("meta"):
         model = architecture.Model(recipe.model)
+    stages = architecture.HEADS[recipe.classifier.head] if recipe.classifier else ()
+    stored = weights.Stored(weights.stored_tensors(recipe.transformer), architecture.PREFIXES, stages)
     weights.load(
         model,
-        weights.stored_tensors(recipe.transformer),
+        stored.backbone(),
         prefixes=architecture.PREFIXES,
         rename=architecture.RENAME,
-        ignored=architecture.IGNORED,
+        ignored=(*architecture.IGNORED, *_unread(recipe, architecture)),
         dtype=plan.dtype,
         device=plan.device,
         name=recipe.name,
     )
     prepare(model)
-    loaded: models.Model = model.eval()
-    return loaded
+    classifier = None
+    if recipe.classifier:
+        num_labels = len(recipe.classifier.labels)
+        classifier = build_classifier(stages, stored.head, recipe.model.hidden_size, num_labels, plan.device)
+    return model.eval(), classifier
+
+
+def _unread(recipe: Recipe, architecture: models.Architecture) -> list[tuple[str, str]]:
+    """Stored classifiers that are dropped where a classification checkpoint is pooled by its `modules.json`."""
+    if recipe.classifier or not recipe.architecture.endswith("Classification"):
+        return []
+    names = {stage.name for stages in architecture.HEADS.values() for stage in stages}
+    return [(rf"^{re.escape(name)}\.(weight|bias)$", "a classifier that the modules do not read") for name in names]
 
 
 def _has_weights(step: object) -> bool:

@@ -47,4 +47,17 @@ class Normalize:
     path: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One linear layer of a classifier.
+
+    Args:
+        name: Of its stored tensors, without the family's prefix and without `.weight`.
+        activation: One of `layers.linear.ACTIVATIONS`, or None.
+    """
+
+    name: str
+    activation: str | None = None
+
+
 Step: TypeAlias = Pooling | Dense | LayerNorm | Normalize

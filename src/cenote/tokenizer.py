@@ -39,6 +39,7 @@ class Tokenizer:
     Attributes:
         vocab_size: Every id is below it, those of added tokens included.
         model_max_length: Longest input in tokens by the tokenizer's own files, None where they do not say.
+        pad_id: Id of the token that others pad with; here it only parts two texts that were read apart.
         has_segments: Whether the second text of a pair gets segment ids other than 0.
     """
 
@@ -46,6 +47,7 @@ class Tokenizer:
         self._backend: Backend = files.backend
         self.vocab_size: int = files.backend.vocab_size
         self.model_max_length: int | None = files.model_max_length
+        self.pad_id: int | None = None if files.pad_token is None else self._backend.id_of(files.pad_token)
         single, pair = self._backend.encode(["a", ("a", "a")], True)
         self._single_segments = files.may_have_segments and any(single.type_ids)
         self.has_segments: bool = files.may_have_segments and any(pair.type_ids)
@@ -106,6 +108,14 @@ class Tokenizer:
                 raise _no_room(index, limit, model_name)
             encoded.append(fitted)
         return encoded
+
+    def cut_text(self, text: str, most: int) -> str:
+        """The start of `text` that has at most `most` tokens, special ones not counted."""
+        while len(spans := self._backend.spans(text)) > most:
+            # Tokens may overlap in a character, and what is left may split otherwise: so look again.
+            shorter = text[: min(spans[most - 1][1], spans[most][0])]
+            text = shorter if len(shorter) < len(text) else text[:-1]
+        return text
 
     def count(self, text: str) -> int:
         """How many tokens a text has, special tokens included."""
@@ -217,6 +227,16 @@ def _cut_ids(ids: IntArray, limit: int, side: Side) -> Encoded:
 
 
 def refuse_long(lengths: Sequence[int], limit: int, model_name: str) -> None:
+    """Refuse a call if any of its inputs has more than `limit` tokens.
+
+    Args:
+        lengths: Tokens of each input of the call, in its order.
+        limit: Most tokens of one input.
+        model_name: The model's name, for the message.
+
+    Raises:
+        TooLong: Some are longer; it lists the positions of all of them.
+    """
     offenders = [index for index, length in enumerate(lengths) if length > limit]
     if not offenders:
         return

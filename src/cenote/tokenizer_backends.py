@@ -10,6 +10,8 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from tokenizers import Encoding, Tokenizer, normalizers
 
+from .errors import BadInput
+
 Side: TypeAlias = Literal["left", "right"]
 """The end at which a too long input is cut."""
 
@@ -38,9 +40,14 @@ class Backend(Protocol):
     def cut(self, item: TextOrPair, coded: Coded, limit: int, side: Side, add_special_tokens: bool) -> Coded | None:
         """At most `limit` tokens of it, special tokens kept; None if those alone are more."""
 
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Where each token of `text` starts and ends in it, in characters, without special tokens."""
+
     def decode(self, ids: Sequence[int], skip_special_tokens: bool) -> str: ...
 
     def token(self, id: int) -> str: ...
+
+    def id_of(self, token: str) -> int | None: ...
 
 
 class FastBackend:
@@ -84,8 +91,18 @@ class FastBackend:
             keep.append(position)
         return _Row([ids[p] for p in keep], [type_ids[p] for p in keep])
 
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """As `Backend.spans`."""
+        spans: list[tuple[int, int]] = self._tokenizer.encode(text, add_special_tokens=False).offsets
+        return spans
+
     def decode(self, ids: Sequence[int], skip_special_tokens: bool) -> str:
         return self._tokenizer.decode(list(ids), skip_special_tokens=skip_special_tokens)
+
+    def id_of(self, token: str) -> int | None:
+        """Number of a token, None where it is not in the vocabulary."""
+        number: int | None = self._tokenizer.token_to_id(token)
+        return number
 
     def token(self, id: int) -> str:
         return self._tokenizer.id_to_token(id) or ""
@@ -112,9 +129,27 @@ class SlowBackend:
             self._tokenizer.truncation_side = side
             return self._call(item, add_special_tokens=add_special_tokens, truncation=True, max_length=limit)
 
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """As `Backend.spans`.
+
+        Raises:
+            BadInput: Always: a slow tokenizer does not know where its tokens are.
+        """
+        raise BadInput(
+            "max_tokens_per_query and max_tokens_per_doc cut texts between tokens, and the tokenizer of this model "
+            "does not know where they are.",
+            fix="Leave them out, or save a tokenizer.json beside the model.",
+            param="max_tokens_per_doc",
+        )
+
     def decode(self, ids: Sequence[int], skip_special_tokens: bool) -> str:
         with self._lock:
             return str(self._tokenizer.decode(list(ids), skip_special_tokens=skip_special_tokens))
+
+    def id_of(self, token: str) -> int | None:
+        """Number of a token, None where it is not in the vocabulary."""
+        number: int | None = self._tokenizer.get_vocab().get(token)
+        return number
 
     def token(self, id: int) -> str:
         with self._lock:

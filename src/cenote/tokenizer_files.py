@@ -56,11 +56,13 @@ class TokenizerFiles:
         backend: Makes ids.
         model_max_length: Longest input in tokens by `tokenizer_config.json`, None where it says nothing.
         may_have_segments: False where the model takes no segment ids, whatever the post-processor says.
+        pad_token: The token that others pad with, None where the files name none.
     """
 
     backend: Backend
     model_max_length: int | None
     may_have_segments: bool
+    pad_token: str | None = None
 
 
 def read_files(checkpoint: Checkpoint, *, do_lower_case: bool = False) -> TokenizerFiles:
@@ -73,16 +75,18 @@ def read_files(checkpoint: Checkpoint, *, do_lower_case: bool = False) -> Tokeni
     raw = checkpoint.json("tokenizer_config.json")
     config: dict[str, Any] = raw if isinstance(raw, dict) else {}
     name = _class_name(config, checkpoint.config)
+    named = _with_special_tokens_map(config, checkpoint)
     backend: Backend
     if checkpoint.path("tokenizer.json") is not None:
         tokenizer = _from_json(checkpoint)
-        _apply_config(tokenizer, _with_special_tokens_map(config, checkpoint), name)
+        _apply_config(tokenizer, named, name)
         backend = FastBackend(tokenizer, do_lower_case)
     else:
         backend = _from_transformers(checkpoint, do_lower_case)
     names = config.get("model_input_names")
     segments = "token_type_ids" in names if isinstance(names, list) else name not in _WITHOUT_SEGMENTS
-    return TokenizerFiles(backend, _max_length(config), segments)
+    pad = named.get("pad_token")
+    return TokenizerFiles(backend, _max_length(config), segments, pad["content"] if isinstance(pad, dict) else pad)
 
 
 def _from_json(checkpoint: Checkpoint) -> Tokenizer:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from .checkpoint import Checkpoint
 from .errors import CheckpointError, WeightMismatch
 from .layers.linear import Linear
+from .steps import Stage
 
 # Names that TensorFlow's checkpoints gave to layer norms, still found in old folders.
 _LEGACY: Final = ((r"\.gamma$", ".weight"), (r"\.beta$", ".bias"))
@@ -45,6 +46,33 @@ def stored_tensors(checkpoint: Checkpoint, folder: str = "") -> Iterator[tuple[s
         else:
             loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
             yield from loaded.items()
+
+
+class Stored:
+    """The stored tensors in one pass, those of a classifier set aside.
+
+    Args:
+        tensors: Names and tensors.
+        prefixes: Of the family, stripped from the names of the classifier's tensors.
+        stages: Of the classifier.
+
+    Attributes:
+        head: Name, without prefix -> tensor of the classifier; filled while `backbone` runs.
+    """
+
+    def __init__(self, tensors: Iterable[tuple[str, Tensor]], prefixes: Sequence[str], stages: Sequence[Stage]) -> None:
+        self.head: dict[str, Tensor] = {}
+        self._tensors, self._prefixes = tensors, prefixes
+        self._names = tuple(f"{stage.name}." for stage in stages)
+
+    def backbone(self) -> Iterator[tuple[str, Tensor]]:
+        """Names and tensors of everything else."""
+        for stored, tensor in self._tensors:
+            name = _stripped(stored, self._prefixes)
+            if self._names and name.startswith(self._names):
+                self.head[name] = tensor
+            else:
+                yield stored, tensor
 
 
 def weight_files(checkpoint: Checkpoint, folder: str = "") -> list[Path]:

@@ -164,6 +164,16 @@ def test_full_queue_refuses_and_says_when_to_come_back(serve: Serve) -> None:
     assert engine.snapshot().errors == {"overloaded": 1}
 
 
+def test_a_cancelled_call_gives_its_room_back(serve: Serve) -> None:
+    served = serve(num_workers=1, max_queue_tokens=100)
+    served.occupy()
+    for _ in range(3):
+        call = served.engine.submit("embed", [tokens(2, *range(10, 90), 3)])
+        served.wait_for_queue(1)
+        assert call.cancel()
+    assert served.engine.snapshot().calls_by_end == {"cancelled": 3}
+
+
 def test_a_call_larger_than_the_queue_gets_in_when_it_is_empty(serve: Serve) -> None:
     engine = serve(max_queue_tokens=50).engine
     assert len(engine.run_call("embed", ragged(40)).rows) == 40

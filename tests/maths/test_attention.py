@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 import torch
@@ -43,10 +45,12 @@ RULES = {
     "softcap": Rule(softcap=1.5),
     "softcap, bias, causal window, scale": Rule(softcap=0.8, bias=slanted, causal=True, window=9, scale=2.0),
 }
+FIRST: Wanted = "first"
+LAST: Wanted = "last"
 WANTED: dict[str, tuple[Wanted, ...]] = {
     "all": (),
-    "first": ("first",) * len(LENGTHS),
-    "last": ("last",) * len(LENGTHS),
+    "first": (FIRST,) * len(LENGTHS),
+    "last": (LAST,) * len(LENGTHS),
     "mixed": ("first", "first", "all", "last", "all", "last", "last", "first"),
 }
 BLOCKS = {"one block": 512, "blocks of 7": 7}
@@ -68,7 +72,7 @@ def test_attention_equals_the_sums(
 
     ours = attend(query[rows_Q], key, value, bounds, RULES[rule]).double().numpy()
 
-    expected = sums(*(rows.double().numpy() for rows in (query, key, value)), RULES[rule])[rows_Q.numpy()]
+    expected = expected_rows(rule, kv_heads)[rows_Q.numpy()]
     assert ours.shape == expected.shape
     assert np.abs(ours - expected).max() <= 2e-6 * np.abs(expected).max()
 
@@ -77,7 +81,9 @@ def test_queries_may_have_any_strides() -> None:
     wide = torch.randn(sum(LENGTHS), 3 * HEADS * SIZE, generator=torch.Generator().manual_seed(4))
     parts = [part.unflatten(1, (HEADS, SIZE)) for part in wide.chunk(3, dim=1)]
     bounds = pack(()).bounds
-    strided, copied = attend(*parts, bounds), attend(*(part.contiguous() for part in parts), bounds)
+    query, key, value = parts
+    strided = attend(query, key, value, bounds)
+    copied = attend(query.contiguous(), key.contiguous(), value.contiguous(), bounds)
     torch.testing.assert_close(strided, copied, rtol=0, atol=1e-6)
 
 
@@ -102,6 +108,13 @@ def pack(wanted: tuple[Wanted, ...]) -> Packed:
     return Packed.of(Batch.pack(encoded, [ReadKey("embed")] * len(encoded)), torch.device("cpu"), wanted)
 
 
+@functools.cache
+def expected_rows(rule: str, kv_heads: int) -> Array:
+    rows = random_rows(HEADS, 0), random_rows(kv_heads, 1), random_rows(kv_heads, 2)
+    query, key, value = (part.double().numpy() for part in rows)
+    return sums(query, key, value, RULES[rule])
+
+
 def sums(query_THK: Array, key_THK: Array, value_THK: Array, rule: Rule) -> Array:
     out = np.zeros_like(query_THK)
     share = query_THK.shape[1] // key_THK.shape[1]
@@ -110,9 +123,8 @@ def sums(query_THK: Array, key_THK: Array, value_THK: Array, rule: Rule) -> Arra
         for head in range(HEADS):
             key, value = (rows[start : start + length, head // share] for rows in (key_THK, value_THK))
             for query in range(length):
-                scores = np.array(
-                    [score(query_THK[start + query, head], key[k], head, query, k, rule) for k in range(length)]
-                )
+                row = query_THK[start + query, head]
+                scores = np.array([score(row, key[k], head, query, k, rule) for k in range(length)])
                 weights = np.exp(scores - scores.max())
                 out[start + query, head] = weights @ value / weights.sum()
         start += length

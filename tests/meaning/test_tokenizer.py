@@ -10,67 +10,21 @@ import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoTokenizer
 
 import cenote.tokenizer
-from cenote.checkpoint import Checkpoint
-from cenote.errors import BadInput, CheckpointError, MissingExtra, TooLong
-from cenote.tokenizer import Tokenizer
+from cenote.errors import BadInput, TooLong
 from cenote.tokenizer_backends import Side, share
 from cenote.types import Encoded, Input, Pair, Tokens
-from support.tokenizers import KINDS, bert, change_json, llama, mpnet, paragraphs, qwen, roberta
+from support.tokenizer_parity import NO_LIMIT, PAIRS, TEXTS, Both, as_input, load, plain
+from support.tokenizers import KINDS, change_json, paragraphs
 
 # ByT5 warns about a text that spells its end-of-sequence token.
 pytestmark = pytest.mark.filterwarnings("ignore:This sequence already has")
-
-NO_LIMIT = 1_000_000
-
-TEXTS = (
-    "",
-    " ",
-    "a",
-    "The truth value of an object, and what it says about it.",
-    "  two  spaces,\ttabs\nand lines \r\n ",
-    "naïve café ÜNÏCÖDÉ ßtraße İstanbul ΟΔΟΣ",
-    "東京に行く привет мир 안녕하세요 مرحبا",
-    "🙂👩‍👩‍👧 e\u0301 \u200b\ufeff \x00 \ufffd ﬁ \uff21\uff42 ½",
-    "[SEP] </s> <s> [CLS] <mask> <unk> <|endoftext|>",
-    "x" * 150,
-)
-PAIRS = (
-    ("what is a truth value", "The truth value of an object, and what it says about it."),
-    ("The truth value of an object, and what it says about it.", "what"),
-    ("one two three four five", "six seven eight nine ten"),
-    ("", "something"),
-    ("something", ""),
-    ("東京 🙂", "ÜNÏCÖDÉ [SEP] </s>"),
-)
-
-Expected = tuple[list[int], list[int]]
-
-
-class Both:
-    """Our tokenizer and the reference, loaded from one folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.ours = Tokenizer.load(Checkpoint(folder.name, folder))
-        self.reference: Any = AutoTokenizer.from_pretrained(folder)
-
-    def expected(self, item: str | tuple[str, str], limit: int = NO_LIMIT, side: Side = "right") -> Expected:
-        self.reference.truncation_side = side
-        texts = [[text] for text in ((item,) if isinstance(item, str) else item)]
-        rows = self.reference(*texts, truncation=True, max_length=limit)
-        ids = rows["input_ids"][0]
-        return ids, rows["token_type_ids"][0] if "token_type_ids" in rows else [0] * len(ids)
-
-    def num_special(self, item: str | tuple[str, str]) -> int:
-        return int(self.reference.num_special_tokens_to_add(isinstance(item, tuple)))
 
 
 @pytest.fixture(scope="module")
@@ -91,24 +45,6 @@ def default_model() -> Both:
     if spec is None or spec.origin is None:
         pytest.skip("the package with the embedded default model is not installed")
     return Both(Path(spec.origin).parent / "model")
-
-
-def as_input(item: str | tuple[str, str]) -> Input:
-    return item if isinstance(item, str) else Pair(*item)
-
-
-def plain(encoded: Encoded) -> Expected:
-    """Ids and segment ids as lists, after a check of what holds for every result."""
-    assert encoded.ids.dtype == np.int32
-    if encoded.segments is None:
-        return encoded.ids.tolist(), [0] * len(encoded.ids)
-    assert encoded.segments.dtype == np.int32
-    assert encoded.segments.any(), "all-zero segment ids are given as None"
-    return encoded.ids.tolist(), encoded.segments.tolist()
-
-
-def load(folder: Path, **options: Any) -> Tokenizer:
-    return Tokenizer.load(Checkpoint(folder.name, folder), **options)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -174,133 +110,6 @@ def test_truncation_and_padding_stored_in_the_file_do_not_count(default_model: B
     assert (len(short.ids), len(long.ids)) == (3, 302)
 
 
-@pytest.mark.parametrize("lower_case", [True, False])
-@pytest.mark.parametrize(
-    "stated",
-    [
-        {"do_lower_case": True},
-        {"do_lower_case": False},
-        {"do_lower_case": False, "strip_accents": True},
-        {"do_lower_case": True, "strip_accents": False},
-        {"tokenize_chinese_chars": False},
-        {},
-    ],
-)
-def test_switches_of_the_bert_normalizer_are_those_of_the_config(
-    tmp_path: Path, lower_case: bool, stated: dict[str, Any]
-) -> None:
-    bert(tmp_path, lower_case=lower_case)
-
-    def change(config: dict[str, Any]) -> None:
-        for key in ("do_lower_case", "strip_accents", "tokenize_chinese_chars"):
-            config.pop(key, None)
-        config.update(stated)
-
-    change_json(tmp_path / "tokenizer_config.json", change)
-    both = Both(tmp_path)
-    for text in (*TEXTS, *paragraphs()[:5]):
-        assert plain(both.ours.encode([text], limit=NO_LIMIT)[0]) == both.expected(text)
-
-
-@pytest.mark.parametrize("named", ["BertTokenizerFast", "PreTrainedTokenizerFast", None])
-def test_the_tokenizer_class_decides_who_reads_the_switches(tmp_path: Path, named: str | None) -> None:
-    bert(tmp_path)
-    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
-    change_json(
-        tmp_path / "tokenizer_config.json",
-        lambda config: (config.pop("tokenizer_class"), config.update(do_lower_case=False)),
-    )
-    if named:
-        change_json(tmp_path / "tokenizer_config.json", lambda config: config.update(tokenizer_class=named))
-    both = Both(tmp_path)
-    for text in TEXTS:
-        assert both.ours.encode([text], limit=NO_LIMIT)[0].ids.tolist() == both.expected(text)[0]
-
-
-@pytest.mark.parametrize("space", [True, False])
-def test_leading_space_of_byte_level_models(tmp_path: Path, space: bool) -> None:
-    roberta(tmp_path)
-    change_json(tmp_path / "tokenizer_config.json", lambda config: config.update(add_prefix_space=space))
-    both = Both(tmp_path)
-    for text in TEXTS:
-        assert plain(both.ours.encode([text], limit=NO_LIMIT)[0]) == both.expected(text)
-
-
-def test_tokens_that_only_the_config_adds(tmp_path: Path) -> None:
-    bert(tmp_path)
-    change_json(
-        tmp_path / "tokenizer_config.json",
-        lambda config: config.setdefault("added_tokens_decoder", {}).update(
-            {"700": {"content": "<new>", "lstrip": True, "special": False}, "701": {"content": "[Q]", "special": True}}
-        ),
-    )
-    both = Both(tmp_path)
-    text = "a <new> b [Q]c"
-    assert both.ours.vocab_size == 702
-    assert plain(both.ours.encode([text], limit=NO_LIMIT)[0]) == both.expected(text)
-    assert {700, 701} <= set(both.expected(text)[0])
-
-
-@pytest.mark.parametrize("add_bos", [True, False])
-def test_end_of_sequence_token_that_the_config_asks_for(tmp_path: Path, add_bos: bool) -> None:
-    llama(tmp_path)
-    if not add_bos:
-        change_json(tmp_path / "tokenizer.json", lambda raw: raw.update(post_processor=None))
-    without = Both(tmp_path)
-    change_json(tmp_path / "tokenizer_config.json", lambda config: config.update(add_eos_token=True))
-    tokenizer = load(tmp_path)
-    eos = without.reference.eos_token_id
-    texts = [text for text in TEXTS if text]
-    found = tokenizer.encode(texts, limit=NO_LIMIT)
-    assert [e.ids.tolist() for e in found] == [[*without.expected(text)[0], eos] for text in texts]
-    pair = without.expected("one")[0] + [eos] + without.expected("two")[0] + [eos]
-    assert tokenizer.encode([Pair("one", "two")], limit=NO_LIMIT)[0].ids.tolist() == pair
-    (cut,) = tokenizer.encode(["one two three four five"], limit=5, on_long="cut")
-    assert cut.ids.tolist()[-1] == eos
-
-
-def test_end_of_sequence_token_is_not_added_twice(tmp_path: Path) -> None:
-    qwen(tmp_path)
-    change_json(tmp_path / "tokenizer_config.json", lambda config: config.update(add_eos_token=True))
-    both = Both(tmp_path)
-    for text in TEXTS:
-        assert plain(both.ours.encode([text], limit=NO_LIMIT)[0]) == both.expected(text)
-
-
-def test_end_of_sequence_token_must_be_in_the_vocabulary(tmp_path: Path) -> None:
-    qwen(tmp_path)
-    change_json(
-        tmp_path / "tokenizer_config.json", lambda config: (config.pop("eos_token"), config.update(add_eos_token=True))
-    )
-    with pytest.raises(CheckpointError, match="'</s>', which the vocabulary lacks"):
-        load(tmp_path)
-
-
-def test_lower_casing_and_prompt_length_equal_sentence_transformers(tmp_path: Path) -> None:
-    from sentence_transformers.base.modules import Transformer
-
-    roberta(tmp_path)
-    (tmp_path / "config.json").write_text(
-        json.dumps(
-            {"model_type": "roberta", "vocab_size": 700, "hidden_size": 8, "num_hidden_layers": 1}
-            | {"num_attention_heads": 1, "intermediate_size": 8, "architectures": ["RobertaModel"]}
-        )
-    )
-    from transformers import AutoConfig, AutoModel
-
-    model: Any = AutoModel
-    model.from_config(AutoConfig.from_pretrained(tmp_path)).save_pretrained(tmp_path)
-    module = Transformer(str(tmp_path), do_lower_case=True)
-    texts = [*TEXTS, "ABC </s> Def"]
-    expected = [module.tokenizer(text)["input_ids"] for text in texts]
-    lower = load(tmp_path, do_lower_case=True).encode(texts, limit=NO_LIMIT)
-    assert [encoded.ids.tolist() for encoded in lower] == expected
-    assert [encoded.ids.tolist() for encoded in load(tmp_path).encode(texts, limit=NO_LIMIT)] != expected
-    for prefix in ("Search query: ", "query:", "</s>"):
-        expected_length = module.preprocess(["some text"], prompt=prefix)["prompt_length"]
-        assert load(tmp_path, do_lower_case=True).prompt_length(prefix) == expected_length
-
-
 @pytest.mark.parametrize("kind", ["bert", "roberta", "llama"])
 def test_without_special_tokens(both_of: Callable[[str], Both], kind: str) -> None:
     both = both_of(kind)
@@ -351,6 +160,22 @@ def test_prefix_that_is_cut_off_on_the_left_is_no_longer_skipped(both_of: Callab
     for limit, skip in ((8, 3), (7, 2), (6, 1), (4, 1)):
         (cut,) = ours.encode(["b c d e"], limit=limit, on_long="cut", side="left", prefix="a a a ", skip_prefix=True)
         assert (len(cut.ids), cut.skip) == (limit, skip)
+
+
+def test_prefix_without_special_tokens_is_skipped_without_them(both_of: Callable[[str], Both]) -> None:
+    def encode(limit: int) -> Encoded:
+        (encoded,) = both_of("bert").ours.encode(
+            ["b c d e"],
+            limit=limit,
+            on_long="cut",
+            side="left",
+            add_special_tokens=False,
+            prefix="a a a ",
+            skip_prefix=True,
+        )
+        return encoded
+
+    assert [(len(e.ids), e.skip) for e in map(encode, (9, 6, 4, 3))] == [(7, 3), (6, 2), (4, 0), (3, 0)]
 
 
 def test_prefix_longer_than_the_limit_skips_no_more_than_there_is(both_of: Callable[[str], Both]) -> None:
@@ -460,35 +285,11 @@ def test_lone_surrogates_are_refused_by_name(both_of: Callable[[str], Both], kin
     assert caught.value.index == 2
 
 
-@pytest.mark.parametrize(("maximum", "found"), [(512, 512), (int(1e30), None), (None, None), (8192.0, 8192)])
-def test_maximum_length(tmp_path: Path, maximum: float | None, found: int | None) -> None:
-    mpnet(tmp_path)
-    change_json(tmp_path / "tokenizer_config.json", lambda config: config.update(model_max_length=maximum))
-    assert load(tmp_path).model_max_length == found
-
-
-def test_vocabulary_with_holes(tmp_path: Path) -> None:
-    bert(tmp_path)
-    change_json(tmp_path / "tokenizer.json", lambda raw: raw["model"]["vocab"].update(far=5000))
-    tokenizer = load(tmp_path)
-    assert tokenizer.vocab_size == 5001
-    assert tokenizer.token_strings([5000, 4000]) == ["far", ""]
-
-
 @pytest.mark.parametrize(
     ("kind", "has_segments"), [("bert", True), ("mpnet", False), ("xlm_roberta", False), ("qwen", False)]
 )
 def test_has_segments(both_of: Callable[[str], Both], kind: str, has_segments: bool) -> None:
     assert both_of(kind).ours.has_segments == has_segments
-
-
-def test_the_config_may_say_that_there_are_no_segments(tmp_path: Path) -> None:
-    bert(tmp_path)
-    names = ["input_ids", "attention_mask"]
-    change_json(tmp_path / "tokenizer_config.json", lambda config: config.update(model_input_names=names))
-    both = Both(tmp_path)
-    assert not both.ours.has_segments
-    assert plain(both.ours.encode([Pair("a", "b")], limit=9)[0]) == both.expected(("a", "b"))
 
 
 @pytest.mark.parametrize("room", range(12))
@@ -499,28 +300,6 @@ def test_share_gives_away_no_room(room: int) -> None:
             assert sum(kept) == min(first + second, room)
             assert 0 <= kept[0] <= first
             assert 0 <= kept[1] <= second
-
-
-def test_folder_without_tokenizer(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
-    with pytest.raises(CheckpointError, match="Save the tokenizer beside the model"):
-        load(tmp_path)
-
-
-def test_damaged_file(tmp_path: Path) -> None:
-    bert(tmp_path)
-    (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(CheckpointError, match=r"tokenizer\.json of .* cannot be read"):
-        load(tmp_path)
-
-
-def test_without_transformers_the_extra_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, both_of: Callable[[str], Both]
-) -> None:
-    KINDS["bert_vocab_file"](tmp_path)
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(MissingExtra, match=r"cenote\[transformers\]"):
-        load(tmp_path)
 
 
 def test_import_needs_neither_torch_nor_transformers() -> None:

@@ -17,6 +17,7 @@ from transformers import AutoConfig, BertForPreTraining, ElectraForPreTraining, 
 
 from cenote import models
 from cenote.errors import CheckpointError, UnknownArchitecture, WeightMismatch
+from cenote.models import bert
 from cenote.runner import Runner
 from support.checkpoints import MODEL_TYPES
 from support.fixtures import Tiny
@@ -102,13 +103,13 @@ def test_a_local_folder_opens_no_socket(tiny: Tiny, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("style", [Saved(), Saved(format="sharded"), Saved(format="bin")])
 def test_weights_in_the_wanted_precision_stay_in_their_file(tiny: Tiny, style: Saved) -> None:
     folder = tiny("bert", saved=style)
-    words = cast(models.bert.Model, backbone(folder).model).embeddings.words.weight
+    words = cast(bert.Model, backbone(folder).model).embeddings.words.weight
     assert mapped_file(words).startswith(str(folder))
 
 
 def test_weights_in_another_precision_are_copied(tiny: Tiny) -> None:
     folder = tiny("bert", dtype="bfloat16")
-    words = cast(models.bert.Model, backbone(folder).model).embeddings.words.weight
+    words = cast(bert.Model, backbone(folder).model).embeddings.words.weight
     assert mapped_file(words) == ""
 
 
@@ -187,7 +188,7 @@ def test_a_folder_without_weights_stops_the_start(tiny: Tiny, tmp_path: Path) ->
         backbone(folder)
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[str, dict[str, object]]] = {
     "relative positions": ("bert", {"position_embedding_type": "relative_key"}),
     "relative positions of a relative": ("xlm-roberta", {"position_embedding_type": "relative_key_query"}),
     "a decoder": ("roberta", {"is_decoder": True}),

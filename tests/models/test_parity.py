@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import cycle, islice
 
 import numpy as np
 import pytest
 
-from cenote import models
+from cenote import models, plugins
 from cenote.layers.packed import Wanted
 from support.forwards import backbone
 from support.parity import BATCH_LIMIT, CASES, HALF_COSINE, REFERENCE_LIMIT, Case, cosine, make_case, worst_of
 
+PATTERNS: dict[str, tuple[Wanted, ...]] = {
+    "first": ("first",),
+    "last": ("last",),
+    "mixed": ("first", "all", "last"),
+    "mostly first": ("all", "first", "first"),
+}
+
 
 @pytest.fixture(scope="module", params=CASES)
-def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
-    yield make_case(request.param, tmp_path_factory.mktemp("parity"))
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    return make_case(request.param, tmp_path_factory.mktemp("parity"))
 
 
 def test_every_architecture_and_every_alias_is_a_case() -> None:
     tested = {model_type for model_type, _ in CASES.values()}
     files = {models.ALIASES.get(name, name).replace("-", "_") for name in tested}
-    assert files == set(models.known())
+    assert files == set(plugins.architectures())
     assert set(models.ALIASES) <= tested
 
 
@@ -46,9 +52,15 @@ def test_a_batch_changes_nothing(case: Case) -> None:
     assert worst_of(doubled, [alone[i // 2] for i in range(len(doubled))]) <= BATCH_LIMIT
 
 
-@pytest.mark.parametrize("pattern", [("first",), ("last",), ("first", "all", "last"), ("all", "first", "first")])
-def test_kept_rows_are_the_rows_of_a_full_forward(case: Case, pattern: tuple[Wanted, ...]) -> None:
-    wanted = list(islice(cycle(pattern), len(case.inputs)))
+def test_no_segments_are_segments_of_zeros(case: Case) -> None:
+    zeros = [(ids, [0] * len(ids)) for ids, _ in case.inputs]
+    none = [(ids, None) for ids, _ in case.inputs]
+    assert worst_of(case.ours.forward(none), case.ours.forward(zeros)) <= BATCH_LIMIT
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_kept_rows_are_the_rows_of_a_full_forward(case: Case, pattern: str) -> None:
+    wanted = list(islice(cycle(PATTERNS[pattern]), len(case.inputs)))
     rows = {"first": slice(0, 1), "last": slice(-1, None), "all": slice(None)}
     full = case.ours.forward(case.inputs)
     expected = [hidden[rows[which]] for hidden, which in zip(full, wanted, strict=True)]

@@ -14,10 +14,9 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
+from cenote.llm import LLM
 from support.references import reference_vectors
 from support.texts import edge_texts, short_texts
-
-from cenote.llm import LLM
 
 from .conftest import ALIAS, KEY, NAME
 from .running import Server

@@ -19,10 +19,10 @@ from cenote.runner import Runner, load_model
 from cenote.tasks import embed
 from cenote.types import Batch, Encoded, FloatArray, ReadKey
 
-from .references import Ids
-
 CPU = MachineSettings(device="cpu", num_workers=1, threads_per_worker=1)
 EMBED = ReadKey("embed")
+Given = tuple[Sequence[int], Sequence[int] | None]
+"""Ids and segments of one input; None where the tokenizer gives none."""
 
 
 @dataclass(frozen=True)
@@ -32,16 +32,16 @@ class Backbone:
     recipe: Recipe
     model: Model
 
-    def forward(self, inputs: Sequence[Ids], wanted: Sequence[Wanted] = ()) -> list[FloatArray]:
+    def forward(self, inputs: Sequence[Given], wanted: Sequence[Wanted] = ()) -> list[FloatArray]:
         """Last hidden states `[n, D]` of each input, all in one batch; only the wanted rows."""
         return self._forward(inputs, wanted, ())[-1]
 
-    def layers(self, inputs: Sequence[Ids], numbers: Sequence[int]) -> list[list[FloatArray]]:
+    def layers(self, inputs: Sequence[Given], numbers: Sequence[int]) -> list[list[FloatArray]]:
         """For each number of a layer (0 is the embeddings), the hidden states of each input."""
         return self._forward(inputs, (), tuple(numbers))[:-1]
 
     def _forward(
-        self, inputs: Sequence[Ids], wanted: Sequence[Wanted], numbers: tuple[int, ...]
+        self, inputs: Sequence[Given], wanted: Sequence[Wanted], numbers: tuple[int, ...]
     ) -> list[list[FloatArray]]:
         with torch.inference_mode():
             packed = replace(Packed.of(pack(inputs), torch.device("cpu"), wanted), layers=numbers)
@@ -51,9 +51,12 @@ class Backbone:
             return [[part.float().numpy() for part in rows.split(np.diff(bounds).tolist())] for rows in found]
 
 
-def pack(inputs: Sequence[Ids]) -> Batch:
+def pack(inputs: Sequence[Given]) -> Batch:
     """One batch of `inputs`, read as embeddings."""
-    encoded = [Encoded(np.array(ids, np.int32), np.array(segments, np.int32)) for ids, segments in inputs]
+    encoded = [
+        Encoded(np.array(ids, np.int32), None if segments is None else np.array(segments, np.int32))
+        for ids, segments in inputs
+    ]
     return Batch.pack(encoded, [EMBED] * len(encoded))
 
 
@@ -68,7 +71,7 @@ def backbone(folder: Path, dtype: str = "float32") -> Backbone:
     return Backbone(recipe, load_model(recipe, plan(CPU, recipe.dtype, recipe.stored_dtype)))
 
 
-def finished_rows(folder: Path, inputs: Sequence[Ids], skip: int = 0) -> FloatArray:
+def finished_rows(folder: Path, inputs: Sequence[Given], skip: int = 0) -> FloatArray:
     """Finished embeddings `[N, E]` of one batch, by the runner and the task, without a tokenizer."""
     recipe = recipe_of(folder)
     batch = replace(pack(inputs), skip=np.full(len(inputs), skip, np.int32))

@@ -97,3 +97,18 @@ def cosine(a: Float32, b: Float32) -> float:
     """Of two arrays, as one vector each."""
     x, y = a.ravel().astype(np.float64), b.ravel().astype(np.float64)
     return float(x @ y / np.linalg.norm(x) / np.linalg.norm(y))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Largest relative differences of a case: to the reference, and of a text alone to itself in a batch."""
+
+    reference: float
+    batch: float
+
+
+def measure(case: Case) -> Measured:
+    """Run all inputs of `case` at once and alone."""
+    together = case.ours.forward(case.inputs)
+    alone = [case.ours.forward([one])[0] for one in case.inputs]
+    return Measured(worst_of(together, case.last), worst_of(together, alone))

@@ -112,7 +112,7 @@ def env(given: Given) -> None:
     """Print versions, cores and devices, for a bug report."""
     import torch
 
-    from ..device import num_cores
+    from ..cores import num_cores
 
     lines = {"cenote": version(), "python": sys.version.split()[0], "platform": platform.platform()}
     lines |= {package: _installed(package) for package in _PACKAGES}

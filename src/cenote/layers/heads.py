@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import CheckpointError, WeightMismatch
-from ..steps import Dense, LayerNorm, Normalize, Pooling, Step
+from ..steps import Dense, LayerNorm, Normalize, Pooling, Stage, Step
 from .linear import Linear, prepare
 from .pooling import POOLS, Spans
 
@@ -18,11 +20,11 @@ NORM_EPS = 1e-12
 
 
 class PoolingLayer(nn.Module):
-    """Rows of each sequence to one row; several modes are put side by side."""
+    """Rows of each sequence to one row; several modes are put side by side, in the order given."""
 
     def __init__(self, step: Pooling) -> None:
         super().__init__()
-        self.pools = [POOLS[mode] for mode in POOLS if mode in step.modes]
+        self.pools = [POOLS[mode] for mode in step.modes]
 
     def forward(self, hidden_QD: Tensor, spans: Spans) -> Tensor:
         """`[Q, D]` to `[S, D * number of modes]`."""
@@ -61,6 +63,25 @@ class LayerNormLayer(nn.Module):
         return out
 
 
+class Classifier(nn.Module):
+    """Linear layers that end in one value per label, in float32."""
+
+    def __init__(self, stages: Sequence[Stage], hidden_size: int, num_labels: int) -> None:
+        super().__init__()
+        sizes = [hidden_size] * len(stages) + [num_labels]
+        self.stages = nn.ModuleList(
+            Linear(size, next_size, activation=stage.activation)
+            for stage, (size, next_size) in zip(stages, pairwise(sizes), strict=True)
+        )
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """`[n, D]` to logits `[n, L]`."""
+        rows = rows.float()
+        for stage in self.stages:
+            rows = stage(rows)
+        return rows
+
+
 class Head(nn.Module):
     """The steps after the transformer, the pooling first."""
 
@@ -73,10 +94,49 @@ class Head(nn.Module):
 
     def forward(self, hidden_QD: Tensor, spans: Spans) -> Tensor:
         """Hidden states to rows, `[S, E]` float32."""
-        rows_SD: Tensor = self.pooling(hidden_QD, spans)
+        pooled_SD: Tensor = self.pooling(hidden_QD, spans)
+        return self.after_pooling(pooled_SD)
+
+    def after_pooling(self, rows: Tensor) -> Tensor:
+        """Rows `[n, D]`, pooled or one per token, through the other steps: `[n, E]` float32."""
+        rows = rows.float()
         for layer in self.rest:
-            rows_SD = layer(rows_SD)
-        return rows_SD
+            rows = layer(rows)
+        return rows
+
+
+@dataclass(frozen=True)
+class Heads:
+    """All that the tasks of one checkpoint read hidden states with.
+
+    Args:
+        pooled: The steps of `modules.json`; None for a classifier.
+        classifier: Rows to logits; None for an embedder.
+    """
+
+    pooled: Head | None
+    classifier: Classifier | None
+
+
+def build_classifier(
+    stages: Sequence[Stage], tensors: Mapping[str, Tensor], hidden_size: int, num_labels: int, device: torch.device
+) -> Classifier:
+    """Make the classifier and fill it.
+
+    Args:
+        tensors: Stored name, without prefix -> tensor.
+
+    Raises:
+        WeightMismatch: A stage lacks a weight, or has one of another shape.
+    """
+    with torch.device("meta"):
+        classifier = Classifier(stages, hidden_size, num_labels)
+    classifier = classifier.to_empty(device=device)
+    for stage, layer in zip(stages, classifier.stages, strict=True):
+        dot = f"{stage.name}."
+        _fill(stage.name, layer, {name.removeprefix(dot): t for name, t in tensors.items() if name.startswith(dot)})
+    prepare(classifier)
+    return classifier.eval()
 
 
 def build(steps: Sequence[Step], tensors: Mapping[str, Iterable[tuple[str, Tensor]]], device: torch.device) -> Head:
@@ -93,7 +153,7 @@ def build(steps: Sequence[Step], tensors: Mapping[str, Iterable[tuple[str, Tenso
         head = Head(steps)
     head = head.to_empty(device=device)
     for step, layer in zip(steps[1:], head.rest, strict=True):
-        _fill(step, layer, dict(tensors.get(step.path, ())))
+        _fill(f"{type(step).__name__} in {step.path!r}", layer, dict(tensors.get(step.path, ())))
     prepare(head)
     return head.eval()
 
@@ -128,18 +188,18 @@ def _layer(step: Step) -> nn.Module:
             raise CheckpointError("modules.json pools twice.", allowed="One Pooling module, before all others.")
 
 
-def _fill(step: Step, layer: nn.Module, tensors: dict[str, Tensor]) -> None:
+def _fill(what: str, layer: nn.Module, tensors: dict[str, Tensor]) -> None:
     wanted = dict(layer.named_parameters())
     missing, unused = sorted(set(wanted) - set(tensors)), sorted(set(tensors) - set(wanted))
     if missing or unused:
         raise WeightMismatch(
-            f"The module {type(step).__name__} in {step.path!r} lacks {missing} and has no use for {unused}.",
-            fix="Save it again with sentence-transformers, or fetch the folder again.",
+            f"{what} lacks {missing} and has no use for {unused}.",
+            fix="Save the checkpoint again, or fetch its folder again.",
         )
     for name, parameter in wanted.items():
         stored = tensors[name]
         if stored.shape != parameter.shape:
             shapes = f"{tuple(stored.shape)}; its config.json says {tuple(parameter.shape)}"
-            raise WeightMismatch(f"{name} in {step.path!r} has shape {shapes}.")
+            raise WeightMismatch(f"{name} of {what} has shape {shapes}.")
         parameter.requires_grad_(False)
         parameter.copy_(stored.float())

@@ -91,7 +91,7 @@ def why_not_onednn(weight: Tensor) -> str | None:
         return f"the weight is on {weight.device.type}"
     if weight.dtype != torch.float32:
         return f"the weight is {weight.dtype}"
-    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+    if not torch.backends.mkldnn.is_available():
         return "this build of PyTorch has no oneDNN"
     needed = ("_reorder_linear_weight", "_linear_pointwise")
     if not all(hasattr(torch.ops.mkldnn, name) for name in needed):

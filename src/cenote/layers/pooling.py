@@ -19,14 +19,29 @@ class Spans:
     """Whose rows are whose, for pooling.
 
     Args:
+        firsts_S: First row of each sequence, int64.
         starts_S: First row of each sequence that counts, int64.
         ends_S: One past its last row, int64.
         index_Q: Index of each row inside its sequence, counted with skipped tokens, int64.
     """
 
+    firsts_S: Tensor
     starts_S: Tensor
     ends_S: Tensor
     index_Q: Tensor
+
+    def of_seqs(self, seqs: Tensor) -> Spans:
+        """The spans of some sequences, in ascending order; the rows stay where they are."""
+        return Spans(self.firsts_S[seqs], self.starts_S[seqs], self.ends_S[seqs], self.index_Q)
+
+    def rows(self, hidden_QD: Tensor) -> Tensor:
+        """The rows of these spans, one after the other, skipped ones included."""
+        lengths = self.ends_S - self.firsts_S
+        total = int(lengths.sum())
+        if total == len(hidden_QD):
+            return hidden_QD
+        offsets = self.firsts_S - torch.cat([lengths.new_zeros(1), lengths.cumsum(0)[:-1]])
+        return hidden_QD[torch.arange(total, device=lengths.device) + torch.repeat_interleave(offsets, lengths)]
 
     @classmethod
     def of(cls, bounds_S1: Tensor, skip_S: Tensor, num_rows: int) -> Spans:
@@ -35,7 +50,7 @@ class Spans:
         rows_Q = torch.arange(num_rows, device=bounds.device)
         index_Q = rows_Q - torch.repeat_interleave(bounds[:-1], bounds.diff(), output_size=num_rows)
         ends = bounds[1:]
-        return cls(torch.minimum(bounds[:-1] + skip_S.long(), ends), ends, index_Q)
+        return cls(bounds[:-1], torch.minimum(bounds[:-1] + skip_S.long(), ends), ends, index_Q)
 
     def counts(self) -> Tensor:
         """How many rows count, as a float32 column `[S, 1]` that is never 0."""

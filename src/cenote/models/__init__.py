@@ -1,8 +1,9 @@
 """Architectures: one file each, found by the `model_type` of `config.json`.
 
 A file gives `Config.from_hf(raw)`, `Model(config)` whose `forward(packed)` returns `Hidden`, and as data `PREFIXES`
-(stripped from the names of stored tensors), `RENAME` (the rest of the way to our names) and `IGNORED` (stored tensors
-that are of no use here, each with the reason). Nothing else in Cenote knows an architecture.
+(stripped from the names of stored tensors), `RENAME` (the rest of the way to our names), `IGNORED` (stored tensors
+that are of no use here, each with the reason) and `HEADS` (the classifier of whole texts, `sequence`, and of tokens,
+`token`). Nothing else in Cenote knows an architecture.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from .. import plugins
 from ..errors import UnknownArchitecture
 from ..layers.blocks import Hidden
 from ..layers.packed import Packed
+from ..steps import Stage
 
 ALIASES: Final[Mapping[str, str]] = {
     "xlm-roberta": "roberta",
@@ -58,6 +60,7 @@ class Architecture(Protocol):
     PREFIXES: Sequence[str]
     RENAME: Sequence[tuple[str, str]]
     IGNORED: Sequence[tuple[str, str]]
+    HEADS: Mapping[str, Sequence[Stage]]
 
 
 def find(raw: Mapping[str, Any]) -> Architecture:

@@ -14,6 +14,7 @@ from ..layers.blocks import Encoder, EncoderShape, Hidden
 from ..layers.embeddings import Embeddings
 from ..layers.linear import Linear
 from ..layers.packed import Packed
+from ..steps import Stage
 
 PREFIXES = ("bert.",)
 RENAME = (
@@ -33,6 +34,10 @@ IGNORED = (
     (r"^pooler\.", "the next-sentence pooler, which no embedding reads"),
     (r"^cls\.", "the pre-training heads"),
 )
+HEADS = {
+    "sequence": (Stage("pooler.dense", "tanh"), Stage("classifier")),
+    "token": (Stage("classifier"),),
+}
 
 # What `config.json` could also say. Each would change the numbers, so anything else stops the start.
 ONLY: Mapping[str, Any] = {

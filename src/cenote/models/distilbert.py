@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from ..hf import Raw
 from ..layers.blocks import EncoderShape
+from ..steps import Stage
 from . import bert
 
 PREFIXES = ("distilbert.",)
@@ -28,6 +29,10 @@ IGNORED = (
     (r"^embeddings\.position_ids$", "a counter, not a weight"),
     (r"^vocab_(transform|layer_norm|projector)\.", "the masked-language-model head"),
 )
+HEADS = {
+    "sequence": (Stage("pre_classifier", "relu"), Stage("classifier")),
+    "token": (Stage("classifier"),),
+}
 
 # Not in config.json: the architecture fixes it.
 _NORM_EPS = 1e-12

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from ..hf import Raw
+from ..steps import Stage
 from . import bert
 
 PREFIXES = ("electra.",)
@@ -16,6 +17,10 @@ IGNORED = (
     (r"^discriminator_predictions\.", "the pre-training head that tells replaced tokens"),
     (r"^generator_(predictions|lm_head)\.", "the pre-training head of the generator"),
 )
+HEADS = {
+    "sequence": (Stage("classifier.dense", "gelu"), Stage("classifier.out_proj")),
+    "token": (Stage("classifier"),),
+}
 
 
 @dataclass(frozen=True)

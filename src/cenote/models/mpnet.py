@@ -30,6 +30,7 @@ RENAME = (
     *BERT_RENAME,
 )
 IGNORED = roberta.IGNORED
+HEADS = roberta.HEADS
 
 # Fixed by the architecture, whatever config.json says of its padding token.
 _PAD_ID = 1

@@ -16,11 +16,16 @@ from torch import Tensor
 from ..errors import CheckpointError
 from ..hf import Raw
 from ..layers.packed import Packed
+from ..steps import Stage
 from . import bert
 
 PREFIXES = ("roberta.",)
 RENAME = bert.RENAME
 IGNORED = (*bert.IGNORED[:2], (r"^lm_head\.", "the masked-language-model head"))
+HEADS = {
+    "sequence": (Stage("classifier.dense", "tanh"), Stage("classifier.out_proj")),
+    "token": (Stage("classifier"),),
+}
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,12 @@ from ..types import Encoded, FloatArray, Input, Length, ReadKey
 if TYPE_CHECKING:
     import torch
 
+    from ..layers.heads import Heads
     from ..layers.pooling import Spans
     from ..recipe import Recipe
     from ..tokenizer import Tokenizer
 
-TASKS = ("embed",)
+TASKS = ("embed", "classify", "token_embed", "token_classify")
 """Names of the tasks, in the order in which a checkpoint's default is looked for."""
 
 
@@ -34,6 +35,8 @@ class Task(Protocol):
     """The contract of a task module."""
 
     NAME: str
+    PER_TOKEN: bool
+    """Whether an input has one row per token, or one row."""
 
     def serves(self, recipe: Recipe) -> bool:
         """Whether this checkpoint can be read as this task."""
@@ -52,11 +55,11 @@ class Task(Protocol):
     def rows_needed(self, recipe: Recipe, key: ReadKey) -> Literal["first", "last", "all"]:
         """Which rows of the last layer `read` looks at; the model computes no others."""
 
-    def read(self, head: Any, hidden_TD: torch.Tensor, spans: Spans, key: ReadKey) -> torch.Tensor:
-        """Hidden states to float32 rows, on the device; `head` is what `layers.heads.build` made of the recipe."""
+    def read(self, heads: Heads, hidden_QD: torch.Tensor, spans: Spans, key: ReadKey) -> torch.Tensor:
+        """Hidden states to float32 rows, on the device: one per span, or one per token of the spans."""
 
     def shape(self, recipe: Recipe, rows: FloatArray, params: Any) -> FloatArray:
-        """Apply this request's options to its finished rows, on the CPU."""
+        """Apply this request's options to finished rows `[n, ...]`, on the CPU."""
 
 
 def find(name: str) -> Task:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
@@ -14,11 +14,13 @@ from ..types import Encoded, FloatArray, Input, Length, ReadKey
 if TYPE_CHECKING:
     import torch
 
+    from ..layers.heads import Heads
     from ..layers.pooling import Spans
     from ..recipe import Recipe
     from ..tokenizer import Tokenizer
 
 NAME: Final = "embed"
+PER_TOKEN: Final = False
 _NORM_EPS: Final = np.float32(1e-12)
 
 
@@ -60,8 +62,8 @@ class Params:
 
 
 def serves(recipe: Recipe) -> bool:
-    """Any backbone can be read as one vector per input."""
-    return True
+    """Any backbone can be read as one vector per input, but for the one of a classifier."""
+    return bool(recipe.steps)
 
 
 def default_params() -> Params:
@@ -101,9 +103,10 @@ def rows_needed(recipe: Recipe, key: ReadKey) -> Literal["first", "last", "all"]
     return "all"
 
 
-def read(head: Any, hidden_QD: torch.Tensor, spans: Spans, key: ReadKey) -> torch.Tensor:
+def read(heads: Heads, hidden_QD: torch.Tensor, spans: Spans, key: ReadKey) -> torch.Tensor:
     """Hidden states to rows `[S, E]`, not yet normalised."""
-    rows_SE: torch.Tensor = head(hidden_QD, spans)
+    assert heads.pooled is not None
+    rows_SE: torch.Tensor = heads.pooled(hidden_QD, spans)
     return rows_SE
 
 

@@ -1,0 +1,133 @@
+"""What the logits of a classifier mean: its labels, its activation, its calibration. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .config import ModelSettings
+from .errors import CheckpointError, ConfigError
+from .hf import Raw
+
+Head = Literal["sequence", "token"]
+
+_HEADS: Mapping[str, Head] = {"ForSequenceClassification": "sequence", "ForTokenClassification": "token"}
+
+
+@dataclass(frozen=True)
+class Classifying:
+    """How a classifier is read.
+
+    Args:
+        head: Whether it classifies whole texts or tokens.
+        labels: Their names, in the order of the logits.
+        activation: What logits go through: `identity`, `sigmoid`, `softmax`, or a class of `torch.nn` by its dotted
+            name.
+        use_activation: Whether it is applied where a request does not say.
+        logit_mean: Subtracted from the logits first.
+        logit_sigma: The logits are divided by it then.
+    """
+
+    head: Head
+    labels: tuple[str, ...]
+    activation: str
+    use_activation: bool
+    logit_mean: float | None
+    logit_sigma: float | None
+
+
+def classifying(
+    heads: Mapping[str, Any],
+    raw: Mapping[str, Any],
+    modules: Mapping[str, Any],
+    settings: ModelSettings,
+    sources: dict[str, str],
+) -> Classifying | None:
+    """Decide how a checkpoint is read as a classifier, or None where it is an embedder.
+
+    Args:
+        heads: Kinds of classifiers that the architecture has.
+        raw: `config.json`.
+        modules: `config_sentence_transformers.json`.
+        sources: Filled with the source of each value.
+
+    Raises:
+        CheckpointError: Labels or activation say what cannot be.
+        ConfigError: A setting does.
+    """
+    name = str((raw.get("architectures") or [""])[0])
+    head = next((head for suffix, head in _HEADS.items() if name.endswith(suffix)), None)
+    if head is None or head not in heads:
+        return None
+    sources["classifier"] = f"config.json: {name}"
+    labels = _labels(raw, sources)
+    mean, sigma = (_calibration(key, settings, raw, sources) for key in ("logit_mean", "logit_sigma"))
+    if sigma == 0:
+        raise ConfigError("logit_sigma cannot be 0 (division by zero).", param="logit_sigma")
+    sources["use_activation"] = "default" if settings.use_activation is None else "user"
+    return Classifying(
+        head=head,
+        labels=labels,
+        activation=_activation(raw, modules, len(labels), sources),
+        use_activation=settings.use_activation is not False,
+        logit_mean=mean,
+        logit_sigma=sigma,
+    )
+
+
+def _labels(raw: Mapping[str, Any], sources: dict[str, str]) -> tuple[str, ...]:
+    sources["labels"] = "config.json: id2label"
+    named = raw.get("id2label")
+    if isinstance(named, dict) and named:
+        by_number = {int(number): str(label) for number, label in named.items()}
+        if sorted(by_number) != list(range(len(by_number))):
+            raise CheckpointError(
+                f"config.json says id2label={named!r}.", allowed="Labels are numbered from 0, each once."
+            )
+        return tuple(by_number[number] for number in range(len(by_number)))
+    sources["labels"] = "config.json: num_labels"
+    # Two labels is what a config.json without either means.
+    return tuple(f"LABEL_{number}" for number in range(Raw(raw).size("num_labels", 2)))
+
+
+def _activation(raw: Mapping[str, Any], modules: Mapping[str, Any], num_labels: int, sources: dict[str, str]) -> str:
+    nested = raw.get("sentence_transformers")
+    stated = (
+        ("config_sentence_transformers.json: activation_fn", modules.get("activation_fn")),
+        ("config.json: activation_fn", nested.get("activation_fn") if isinstance(nested, dict) else None),
+        ("config.json: sbert_ce_default_activation_function", raw.get("sbert_ce_default_activation_function")),
+    )
+    for source, name in stated:
+        if name:
+            sources["activation"] = source
+            return _named_activation(str(name), source)
+    problem = raw.get("problem_type")
+    if problem is not None:
+        sources["activation"] = "config.json: problem_type"
+        known = {"regression": "identity", "multi_label_classification": "sigmoid"}
+        if problem in known:
+            return known[problem]
+        if problem != "single_label_classification":
+            allowed = f"Known are {', '.join(known)} and single_label_classification."
+            raise CheckpointError(f"config.json says problem_type={problem!r}.", allowed=allowed)
+    else:
+        sources["activation"] = "default: the number of labels"
+    return "sigmoid" if num_labels == 1 else "softmax"
+
+
+def _named_activation(dotted: str, source: str) -> str:
+    if not dotted.startswith("torch.nn."):
+        allowed = "It is restricted to torch.nn, so that no checkpoint can run code."
+        raise CheckpointError(f"{source} is {dotted!r}.", allowed=allowed)
+    name = dotted.rsplit(".", 1)[-1].lower()
+    return name if name in ("identity", "sigmoid", "softmax") else dotted
+
+
+def _calibration(key: str, settings: ModelSettings, raw: Mapping[str, Any], sources: dict[str, str]) -> float | None:
+    given: float | None = getattr(settings, key)
+    if given is not None:
+        sources[key] = "user"
+        return given
+    sources[key] = "default" if raw.get(key) is None else "config.json"
+    return None if raw.get(key) is None else Raw(raw).number(key)

@@ -1,0 +1,89 @@
+"""One value per label and input."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from ..activations import activate
+from ..types import Encoded, FloatArray, Input, Length, ReadKey
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..layers.heads import Heads
+    from ..layers.pooling import Spans
+    from ..recipe import Recipe
+    from ..tokenizer import Tokenizer
+
+NAME: Final = "classify"
+PER_TOKEN: Final = False
+
+
+@dataclass(frozen=True, slots=True)
+class Params:
+    """Options of one request.
+
+    Args:
+        use_activation: Whether the checkpoint's activation is applied to the logits; None as the settings say.
+        add_special_tokens: Whether the tokenizer adds its special tokens.
+        raw_logits: Give the logits as the model made them, without calibration; what uses are made of.
+    """
+
+    use_activation: bool | None = None
+    add_special_tokens: bool = True
+    raw_logits: bool = False
+
+    def check(self, recipe: Recipe) -> None:
+        """Nothing here depends on the checkpoint."""
+
+
+def serves(recipe: Recipe) -> bool:
+    """A checkpoint with a classifier of whole texts."""
+    return recipe.classifier is not None and recipe.classifier.head == "sequence"
+
+
+def default_params() -> Params:
+    """As the checkpoint says."""
+    return Params()
+
+
+def encode(
+    recipe: Recipe, tokenizer: Tokenizer, inputs: Sequence[Input], params: Params, length: Length
+) -> list[Encoded]:
+    """Token ids of `inputs`, single texts or pairs."""
+    limit = recipe.max_len if length.limit is None else min(length.limit, recipe.max_len)
+    return tokenizer.encode(
+        inputs,
+        limit=limit,
+        on_long=length.on_long,
+        side=length.side,
+        add_special_tokens=params.add_special_tokens,
+        model_name=recipe.name,
+    )
+
+
+def read_key(recipe: Recipe, params: Params) -> ReadKey:
+    """All requests are read alike."""
+    return ReadKey(NAME)
+
+
+def rows_needed(recipe: Recipe, key: ReadKey) -> Literal["first", "last", "all"]:
+    """The families here classify by their first token."""
+    return "first"
+
+
+def read(heads: Heads, hidden_QD: torch.Tensor, spans: Spans, key: ReadKey) -> torch.Tensor:
+    """Hidden states to logits `[S, L]`."""
+    assert heads.classifier is not None
+    logits_SL: torch.Tensor = heads.classifier(hidden_QD[spans.starts_S])
+    return logits_SL
+
+
+def shape(recipe: Recipe, rows: FloatArray, params: Params) -> FloatArray:
+    """Calibrate, then apply the activation: logits `[n, L]` to probabilities or raw values."""
+    assert recipe.classifier is not None
+    if params.raw_logits:
+        return rows
+    return activate(rows, recipe.classifier, params.use_activation)

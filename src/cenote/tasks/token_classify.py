@@ -1,0 +1,45 @@
+"""One value per label and token."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+from ..types import ReadKey
+from . import classify
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..layers.heads import Heads
+    from ..layers.pooling import Spans
+    from ..recipe import Recipe
+
+NAME: Final = "token_classify"
+PER_TOKEN: Final = True
+
+Params = classify.Params
+default_params = classify.default_params
+encode = classify.encode
+shape = classify.shape
+
+
+def serves(recipe: Recipe) -> bool:
+    """A checkpoint with a classifier, of tokens or of whole texts."""
+    return recipe.classifier is not None
+
+
+def read_key(recipe: Recipe, params: Params) -> ReadKey:
+    """All requests are read alike."""
+    return ReadKey(NAME)
+
+
+def rows_needed(recipe: Recipe, key: ReadKey) -> Literal["first", "last", "all"]:
+    """Every token has a row."""
+    return "all"
+
+
+def read(heads: Heads, hidden_QD: torch.Tensor, spans: Spans, key: ReadKey) -> torch.Tensor:
+    """Hidden states to logits `[tokens of the spans, L]`, special tokens included."""
+    assert heads.classifier is not None
+    logits: torch.Tensor = heads.classifier(spans.rows(hidden_QD))
+    return logits

@@ -1,0 +1,236 @@
+"""Scores of pairs: by a cross-encoder, by the similarity of two vectors, or by late interaction.
+
+One call of one task answers all pairs; each distinct text of a bi-encoder runs once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import numpy as np
+
+from .. import activations
+from ..errors import BadInput, UnsupportedTask
+from ..outputs import RerankResult
+from ..tasks import classify, embed
+from ..types import FloatArray, Input, Outcome, Pair
+from .similarity import SIMILARITIES, max_sim
+from .template import Template
+
+if TYPE_CHECKING:
+    from ..recipe import Recipe
+    from ..tokenizer import Tokenizer
+
+ScoreType = Literal["bi-encoder", "cross-encoder", "late-interaction"]
+_TASKS: dict[ScoreType, str] = {
+    "bi-encoder": "embed",
+    "cross-encoder": "classify",
+    "late-interaction": "token_embed",
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """How pairs are scored.
+
+    Args:
+        use_activation: Whether a cross-encoder's activation is applied, or a bi-encoder's vectors are normalised; None
+            as the checkpoint says.
+        max_tokens_per_query, max_tokens_per_doc: Texts are cut to so many tokens before they are paired; 0 for
+            no cut.
+        score_type: Overrides what the checkpoint is.
+        template: Makes one text of a pair for a cross-encoder; wins over pairs.
+        template_kwargs: Variables of the template.
+    """
+
+    use_activation: bool | None = None
+    max_tokens_per_query: int = 0
+    max_tokens_per_doc: int = 0
+    score_type: ScoreType | None = None
+    template: str | None = None
+    template_kwargs: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What runs for some pairs: inputs of one task, and which of them make each pair.
+
+    Args:
+        task: Name of the task.
+        inputs: What runs.
+        params: Options of the task.
+        first, second: Positions in `inputs` for each pair; equal where one input is the pair.
+        score_type: How rows become scores.
+        use_activation: As in `Options`.
+    """
+
+    task: str
+    inputs: Sequence[Input]
+    params: Any
+    first: Sequence[int]
+    second: Sequence[int]
+    score_type: ScoreType
+    use_activation: bool | None
+
+    @property
+    def num_pairs(self) -> int:
+        """How many scores come out."""
+        return len(self.first)
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Scores of pairs.
+
+    Args:
+        scores: float32 `[N]`, as they are shown.
+        order: What they are ranked by, float32 `[N]`: the logits of a cross-encoder, which keep apart what an
+            activation rounds together; else the scores.
+    """
+
+    scores: FloatArray
+    order: FloatArray
+
+    def ranked(self) -> list[int]:
+        """Positions from best to worst; ties in input order."""
+        ranking: list[int] = np.argsort(-self.order, kind="stable").tolist()
+        return ranking
+
+
+def score_type(recipe: Recipe, wanted: ScoreType | None = None) -> ScoreType:
+    """How a checkpoint scores: by its own nature, unless `wanted` names another way.
+
+    Raises:
+        UnsupportedTask: It cannot score in that way, or at all.
+        BadInput: There is no such way.
+    """
+    if wanted is not None:
+        if wanted not in _TASKS:
+            raise BadInput(f"score_type={wanted!r}.", allowed=f"It is {', '.join(_TASKS)}.", param="score_type")
+        if _TASKS[wanted] not in recipe.tasks:
+            allowed = f"Its tasks are {recipe.tasks}."
+            raise UnsupportedTask(f"{recipe.name} is no {wanted}.", allowed=allowed, param="score_type")
+        if wanted != "cross-encoder":
+            return wanted
+    classifier = recipe.classifier
+    if classifier is not None and classifier.head == "sequence":
+        if len(classifier.labels) != 1:
+            what = f"{recipe.name} has {len(classifier.labels)} labels."
+            allowed = "Scoring API is only enabled for num_labels == 1."
+            raise UnsupportedTask(what, allowed=allowed, fix="Classify pairs instead.", param="model")
+        return "cross-encoder"
+    if "embed" in recipe.tasks:
+        return "bi-encoder"
+    raise UnsupportedTask(f"This model does not support the Scoring API. {recipe.name} serves {recipe.tasks}.")
+
+
+def plan(recipe: Recipe, tokenizer: Tokenizer, data_1: Any, data_2: Any, options: Options) -> Plan:
+    """Pairs of 1 and 1, 1 and N, or N and N texts.
+
+    Raises:
+        BadInput: The numbers do not fit, something is no text, or an option is not allowed.
+        UnsupportedTask: The checkpoint cannot score.
+    """
+    how = score_type(recipe, options.score_type)
+    queries, documents = _texts(data_1, "data_1"), _texts(data_2, "data_2")
+    if len(queries) > 1 and len(queries) != len(documents):
+        what = f"Input lengths must be either 1:1, 1:N or N:N, not {len(queries)}:{len(documents)}."
+        raise BadInput(what, param="data_1")
+    for texts, name, side in ((queries, "text", "data_1"), (documents, "text_pair", "data_2")):
+        if not texts:
+            raise BadInput(f"At least one {name} element must be given", param=side)
+    queries = _cut(queries, options.max_tokens_per_query, "max_tokens_per_query", recipe, tokenizer)
+    documents = _cut(documents, options.max_tokens_per_doc, "max_tokens_per_doc", recipe, tokenizer)
+    if how == "cross-encoder":
+        return _paired(queries, documents, options)
+    if options.template is not None:
+        raise BadInput(f"A template joins the pairs of a cross-encoder; this is a {how}.", param="chat_template")
+    first = [0] * len(documents) if len(queries) == 1 else list(range(len(queries)))
+    second = [len(queries) + position for position in range(len(documents))]
+    params = embed.Params(normalize=options.use_activation)
+    return Plan(_TASKS[how], [*queries, *documents], params, first, second, how, options.use_activation)
+
+
+def finish(recipe: Recipe, planned: Plan, outcome: Outcome) -> Scores:
+    """Rows of the planned inputs to scores of the pairs."""
+    rows = outcome.rows
+    if planned.score_type == "cross-encoder":
+        assert recipe.classifier is not None
+        logits = np.asarray(rows, np.float32)
+        shown = activations.activate(logits, recipe.classifier, planned.use_activation)
+        return Scores(shown[:, 0], logits[:, 0])
+    if planned.score_type == "bi-encoder":
+        array = rows if isinstance(rows, np.ndarray) else np.stack(rows)
+        scores = SIMILARITIES[recipe.similarity](array[planned.first], array[planned.second])
+        return Scores(scores, scores)
+    pairs = zip(planned.first, planned.second, strict=True)
+    scores = np.array([max_sim(rows[a], rows[b]) for a, b in pairs], np.float32)
+    return Scores(scores, scores)
+
+
+def ranking(
+    scores: Scores, documents: Sequence[str], top_n: int | None = None, min_score: float | None = None
+) -> list[RerankResult]:
+    """Documents from best to worst.
+
+    Args:
+        top_n: How many to keep; None or 0 for all.
+        min_score: Leave out what scores below it.
+
+    Raises:
+        BadInput: `top_n` is negative.
+    """
+    if top_n is not None and top_n < 0:
+        raise BadInput(f"top_n={top_n}.", allowed="It is at least 0, where 0 keeps all.", param="top_n")
+    shown = scores.scores.tolist()
+    order = [index for index in scores.ranked() if min_score is None or shown[index] >= min_score]
+    return [RerankResult(index, shown[index], documents[index]) for index in order[: top_n or None]]
+
+
+def tokens_of(planned: Plan, outcome: Outcome, pair: int, pad_id: int | None) -> list[int]:
+    """Ids that the model read for one pair; between two texts that it read apart stands a padding token, if any."""
+    first: list[int] = outcome.encoded[planned.first[pair]].ids.tolist()
+    if planned.first[pair] == planned.second[pair]:
+        return first
+    between = [] if pad_id is None else [pad_id]
+    return [*first, *between, *outcome.encoded[planned.second[pair]].ids.tolist()]
+
+
+def _paired(queries: list[str], documents: list[str], options: Options) -> Plan:
+    queries = queries * len(documents) if len(queries) == 1 else queries
+    pairs = zip(queries, documents, strict=True)
+    inputs: list[Input]
+    if options.template is not None:
+        template = Template(options.template)
+        inputs = [template.render(query, document, options.template_kwargs or {}) for query, document in pairs]
+    else:
+        inputs = [Pair(query, document) for query, document in pairs]
+    each = range(len(inputs))
+    raw = classify.Params(raw_logits=True)
+    return Plan("classify", inputs, raw, each, each, "cross-encoder", options.use_activation)
+
+
+def _texts(given: Any, param: str) -> list[str]:
+    texts = [given] if isinstance(given, (str, dict)) else given
+    if not isinstance(texts, (list, tuple)):
+        raise BadInput(
+            f"{param} is of type {type(given).__name__}.", allowed="A text, or a list of texts.", param=param
+        )
+    for position, text in enumerate(texts):
+        if isinstance(text, dict):
+            what = f"MultiModalParam is not supported: element {position} of {param} is a dict."
+            raise BadInput(what, allowed="Texts.", param=param, index=position)
+        if not isinstance(text, str):
+            what = f"Element {position} of {param} is of type {type(text).__name__}."
+            raise BadInput(what, allowed="Texts.", param=param, index=position)
+    return cast(list[str], list(texts))
+
+
+def _cut(texts: list[str], most: int, param: str, recipe: Recipe, tokenizer: Tokenizer) -> list[str]:
+    if most < 0:
+        raise BadInput(f"{param} must be a non-negative integer, not {most}.", param=param)
+    if most >= recipe.max_len:
+        raise BadInput(f"{param} ({most}) must be less than max_model_len ({recipe.max_len}).", param=param)
+    return [tokenizer.cut_text(text, most) for text in texts] if most else texts

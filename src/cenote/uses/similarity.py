@@ -1,0 +1,55 @@
+"""How close two vectors, or two matrices of token vectors, are. All in float32, larger is closer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from ..types import FloatArray
+
+Similarity: TypeAlias = Callable[[FloatArray, FloatArray], FloatArray]
+"""Rows `[n, E]` and rows `[n, E]` to `[n]`, pair by pair."""
+
+
+def dot(a: FloatArray, b: FloatArray) -> FloatArray:
+    """Dot product."""
+    return np.asarray(np.einsum("ne,ne->n", a, b), np.float32)
+
+
+def cosine(a: FloatArray, b: FloatArray) -> FloatArray:
+    """Cosine of the angle; 0 where a vector is zero."""
+    return dot(_unit(a), _unit(b))
+
+
+def euclidean(a: FloatArray, b: FloatArray) -> FloatArray:
+    """Negative Euclidean distance."""
+    return -np.asarray(np.linalg.norm(a - b, axis=1), np.float32)
+
+
+def manhattan(a: FloatArray, b: FloatArray) -> FloatArray:
+    """Negative sum of absolute differences."""
+    return -np.asarray(np.abs(a - b).sum(axis=1), np.float32)
+
+
+SIMILARITIES: Final[Mapping[str, Similarity]] = {
+    "cosine": cosine,
+    "dot": dot,
+    "euclidean": euclidean,
+    "manhattan": manhattan,
+}
+"""By the names that `similarity_fn_name` of a checkpoint uses."""
+
+
+def max_sim(query: FloatArray, document: FloatArray) -> float:
+    """Sum over the query's tokens `[q, E]` of the largest dot product with a token of the document `[d, E]`.
+
+    Source: Khattab and Zaharia 2020, ColBERT (arXiv 2004.12832).
+    """
+    return float((query @ document.T).max(axis=1).sum())
+
+
+def _unit(rows: FloatArray) -> FloatArray:
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.asarray(rows / np.maximum(norms, np.float32(1e-12)), np.float32)

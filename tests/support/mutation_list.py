@@ -1,0 +1,19 @@
+"""All edits that `tests/mutations.py` tries, and the one that no test may notice."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .mutation import Mutation
+from .mutations_forward import ATTENTION, BLOCKS, EMBEDDINGS
+from .mutations_reading import READING, WEIGHTS
+
+MUTATIONS: Final = (*EMBEDDINGS, *BLOCKS, *ATTENTION, *READING, *WEIGHTS)
+
+CONTROL: Final = Mutation(
+    "control: only a comment changes",
+    "layers/blocks.py",
+    '"""One layer; normalises after each addition."""',
+    '"""One layer; normalises after each addition, as it should."""',
+)
+"""What no test may notice; run with the guards of all mutations."""

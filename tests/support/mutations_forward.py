@@ -1,0 +1,255 @@
+"""Edits of what a forward computes: embeddings, blocks, attention."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .mutation import Mutation
+
+HIDDEN: Final = "tests/models/test_parity.py::test_hidden_states_equal_the_reference"
+BATCHES: Final = "tests/models/test_parity.py::test_a_batch_changes_nothing"
+LAYERS: Final = "tests/models/test_parity.py::test_every_layer_equals_the_reference"
+KEPT: Final = "tests/models/test_parity.py::test_kept_rows_are_the_rows_of_a_full_forward"
+SUMS: Final = "tests/maths/test_attention.py::test_attention_equals_the_sums"
+
+EMBEDDINGS = (
+    Mutation(
+        "positions off by one",
+        "models/bert.py",
+        "        return packed.positions_T",
+        "        return (packed.positions_T - 1).clamp(min=0)",
+        (f"{HIDDEN}[bert]",),
+    ),
+    Mutation(
+        "positions run on over sequences",
+        "layers/packed.py",
+        "np.arange(len(batch.ids), dtype=np.int32) - starts",
+        "np.arange(len(batch.ids), dtype=np.int32) % 70",
+        (f"{BATCHES}[bert]",),
+    ),
+    Mutation(
+        "segments dropped",
+        "layers/embeddings.py",
+        "summed += first_D if packed.segments_T is None else self.segments(packed.segments_T)",
+        "summed += first_D",
+        (f"{HIDDEN}[electra]",),
+    ),
+    Mutation(
+        "segment 0 not added where none are given",
+        "layers/embeddings.py",
+        "first_D = self.segments.weight[0]",
+        "first_D = 0 * self.segments.weight[0]",
+        ("tests/models/test_parity.py::test_no_segments_are_segments_of_zeros",),
+    ),
+    Mutation(
+        "position offset of padding ids",
+        "models/roberta.py",
+        "(count_T - before_T) * real_T + pad",
+        "(count_T - before_T) * real_T + pad - 1",
+        (f"{HIDDEN}[camembert]",),
+    ),
+    Mutation(
+        "padding tokens advance positions",
+        "models/roberta.py",
+        "real_T = (packed.ids_T != pad).to(torch.int32)",
+        "real_T = torch.ones_like(packed.ids_T)",
+        (f"{HIDDEN}[xlm-roberta]",),
+    ),
+    Mutation(
+        "padding positions counted over the batch",
+        "models/roberta.py",
+        "before_T = (count_T - real_T)[first_T]",
+        "before_T = 0 * first_T",
+        (f"{HIDDEN}[roberta]",),
+    ),
+    Mutation(
+        "padding id of mpnet read from the config",
+        "models/mpnet.py",
+        '{**raw, "pad_token_id": _PAD_ID}',
+        "raw",
+        (f"{HIDDEN}[mpnet-other-pad]",),
+    ),
+    Mutation(
+        "padding id of roberta fixed",
+        "models/roberta.py",
+        "        pad = self.config.pad_id",
+        "        pad = 1",
+        (f"{HIDDEN}[roberta-other-pad]",),
+    ),
+    Mutation(
+        "electra's projection left out",
+        "models/bert.py",
+        "hidden_TD = self.project(hidden_TD)",
+        "hidden_TD = nn.functional.pad(hidden_TD, (0, self.config.hidden_size - hidden_TD.shape[1]))",
+        (f"{HIDDEN}[electra-projected]",),
+    ),
+)
+
+BLOCKS = (
+    Mutation(
+        "gelu becomes its tanh approximation",
+        "hf.py",
+        '"gelu": "gelu",',
+        '"gelu": "gelu_tanh",',
+        (f"{HIDDEN}[bert]",),
+    ),
+    Mutation(
+        "tanh approximation becomes gelu",
+        "hf.py",
+        '"gelu_new": "gelu_tanh",',
+        '"gelu_new": "gelu",',
+        (f"{HIDDEN}[bert-gelu_new]",),
+    ),
+    Mutation(
+        "layer norm epsilon a thousand times larger",
+        "models/bert.py",
+        'config.number("layer_norm_eps", 1e-12)',
+        '1000 * config.number("layer_norm_eps", 1e-12)',
+        (f"{HIDDEN}[roberta]",),
+    ),
+    Mutation(
+        "layer norm epsilon of distilbert taken from torch",
+        "models/distilbert.py",
+        "_NORM_EPS = 1e-12",
+        "_NORM_EPS = 1e-5",
+        (f"{HIDDEN}[distilbert]",),
+    ),
+    Mutation(
+        "layer norm epsilon of the config ignored",
+        "models/bert.py",
+        'config.number("layer_norm_eps", 1e-12)',
+        "1e-12",
+        (f"{HIDDEN}[bert]",),
+    ),
+    Mutation(
+        "normalised before the addition",
+        "layers/blocks.py",
+        "_normed(self.attention_norm, attended.add_(hidden_TD))",
+        "_normed(self.attention_norm, attended).add_(hidden_TD)",
+        (f"{HIDDEN}[bert]",),
+    ),
+    Mutation(
+        "the two norms of a block swapped",
+        "layers/blocks.py",
+        "return _normed(self.norm, self.down",
+        "return _normed(self.attention_norm, self.down",
+        (f"{HIDDEN}[mpnet]",),
+    ),
+    Mutation(
+        "residual around the feed-forward lost",
+        "layers/blocks.py",
+        "self.down(self.up(hidden_QD)).add_(hidden_QD)",
+        "self.down(self.up(hidden_QD))",
+        (f"{HIDDEN}[distilbert]",),
+    ),
+    Mutation(
+        "query and key swapped",
+        "layers/blocks.py",
+        "query, key, value = (part",
+        "key, query, value = (part",
+        (f"{HIDDEN}[bert]",),
+    ),
+    Mutation(
+        "last layer skipped",
+        "layers/blocks.py",
+        "for number, block in enumerate(self.blocks):",
+        "for number, block in enumerate(self.blocks[:-1]):",
+        (f"{HIDDEN}[electra]",),
+    ),
+    Mutation(
+        "numbers of layers off by one",
+        "layers/blocks.py",
+        "                inner[number + 1] = hidden_TD",
+        "                inner[number + 1] = block(hidden_TD, packed.bounds, rule, None)",
+        (f"{LAYERS}[bert]",),
+    ),
+    Mutation(
+        "kept rows get the residual of others",
+        "layers/blocks.py",
+        "query, hidden_TD = query[rows_Q], hidden_TD[rows_Q]",
+        "query, hidden_TD = query[rows_Q], hidden_TD[: len(rows_Q)]",
+        (f"{KEPT}[bert-last]",),
+    ),
+)
+
+ATTENTION = (
+    Mutation(
+        "attention scale",
+        "layers/attention.py",
+        "is_causal=rule.causal, scale=rule.scale",
+        "is_causal=rule.causal, scale=1.01 * (rule.scale or query_QHK.shape[2] ** -0.5)",
+        (f"{HIDDEN}[bert]",),
+    ),
+    Mutation(
+        "attention scale under a mask",
+        "layers/attention.py",
+        "attn_mask=mask, scale=rule.scale",
+        "attn_mask=mask, scale=1.01 * (rule.scale or query_QHK.shape[2] ** -0.5)",
+        (SUMS,),
+    ),
+    Mutation(
+        "attention scale where scores are written out",
+        "layers/attention.py",
+        "query_QHK.shape[2] ** -0.5 if rule.scale is None",
+        "query_QHK.shape[2] ** -0.49 if rule.scale is None",
+        (SUMS,),
+    ),
+    Mutation("window wider by one", "layers/attention.py", "> rule.window", "> rule.window + 1", (SUMS,)),
+    Mutation("window narrower by one", "layers/attention.py", "> rule.window", ">= rule.window", (SUMS,)),
+    Mutation("causal mask lets one later key in", "layers/attention.py", "away_nqk < 0", "away_nqk < -1", (SUMS,)),
+    Mutation(
+        "causal mask off",
+        "layers/attention.py",
+        "query, key, value, is_causal=rule.causal",
+        "query, key, value, is_causal=False",
+        (SUMS,),
+    ),
+    Mutation(
+        "sequences of a run see each other",
+        "layers/attention.py",
+        "    outs = [",
+        "    rows = Run(0, 0, 1, len(query_QHK), len(key_THK))\n"
+        "    bounds = Bounds(bounds.query_S1, bounds.key_S1, bounds.query_index_Q, (rows,))\n"
+        "    outs = [",
+        (f"{BATCHES}[bert]",),
+    ),
+    Mutation(
+        "soft cap off",
+        "layers/attention.py",
+        "scores = rule.softcap * torch.tanh(scores / rule.softcap)",
+        "scores = scores * 1.0",
+        (SUMS,),
+    ),
+    Mutation(
+        "query blocks start at 0",
+        "layers/attention.py",
+        "torch.arange(start, stop, device=like.device)[None]",
+        "torch.arange(0, stop - start, device=like.device)[None]",
+        (SUMS,),
+    ),
+    Mutation(
+        "kept queries take the first positions",
+        "layers/attention.py",
+        ".view(run.num_seqs, run.query_len)[:, start:stop]",
+        ".view(run.num_seqs, run.query_len)[:, start:stop] * 0",
+        (SUMS,),
+    ),
+    Mutation(
+        "mpnet's bias left out", "models/mpnet.py", "Rule(bias=self.relative.between)", "Rule()", (f"{HIDDEN}[mpnet]",)
+    ),
+    Mutation(
+        "mpnet's buckets off by one",
+        "models/mpnet.py",
+        "wide = (near + growth",
+        "wide = (near + 1 + growth",
+        (f"{HIDDEN}[mpnet]",),
+    ),
+    Mutation(
+        "mpnet's buckets mirrored",
+        "models/mpnet.py",
+        "(key_k - query[..., None])",
+        "(query[..., None] - key_k)",
+        (f"{HIDDEN}[mpnet]",),
+    ),
+    Mutation("mpnet's far distance halved", "models/mpnet.py", "_FAR = 128", "_FAR = 64", (f"{HIDDEN}[mpnet-far]",)),
+)
