@@ -68,7 +68,8 @@ def recipe_of(folder: Path, dtype: str = "float32") -> Recipe:
 def backbone(folder: Path, dtype: str = "float32") -> Backbone:
     """Load the model in `folder` on the CPU."""
     recipe = recipe_of(folder, dtype)
-    return Backbone(recipe, load_model(recipe, plan(CPU, recipe.dtype, recipe.stored_dtype)))
+    model, _ = load_model(recipe, plan(CPU, recipe.dtype, recipe.stored_dtype))
+    return Backbone(recipe, model)
 
 
 def finished_rows(folder: Path, inputs: Sequence[Given], skip: int = 0) -> FloatArray:
