@@ -57,6 +57,9 @@ class MachineSettings:
     tokenizer_threads: int = setting(0, "Threads that tokenise; 0 means one per core, at most 8.")
     max_batch_tokens: int = setting(0, "Token budget of a batch; 0 means 1024 on the CPU, 16384 elsewhere.")
     max_batch_seqs: int = setting(512, "Most sequences in a batch.")
+    keep_freed_memory: bool = setting(
+        True, "Keep freed activations in the process for the next batch (Linux, CPU): faster, up to 256 MiB more."
+    )
     max_queue_tokens: int = setting(
         4_000_000, "Tokens that may wait; beyond it a server answers 429 and an offline call waits."
     )

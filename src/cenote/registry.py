@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from .allocator import keep_freed_memory
 from .checkpoint import open_checkpoint
 from .config import MachineSettings, ModelSettings
 from .cores import num_cores
@@ -19,6 +22,8 @@ from .worker import Workers
 
 if TYPE_CHECKING:
     from .recipe import Recipe
+
+log = logging.getLogger(__name__)
 
 State: TypeAlias = Literal["ready", "draining", "dead", "closed"]
 RunnerFactory: TypeAlias = "Callable[[Recipe, MachineSettings], RunsBatches]"
@@ -78,14 +83,19 @@ class Registry:
         checkpoint = open_checkpoint(settings.model, settings.revision)
         names = tuple(names) or (checkpoint.name,)
         self._check_free(names)
-        recipe = recipes.resolve(checkpoint, settings)
-        words = open_checkpoint(settings.tokenizer) if settings.tokenizer else checkpoint
+        # Messages name a model as clients know it, not by the folder it lies in.
+        recipe = replace(recipes.resolve(checkpoint, settings), name=names[0])
+        words = open_checkpoint(settings.tokenizer) if settings.tokenizer else recipe.transformer
         # Reading a large vocabulary takes about as long as mapping the weights.
         loading = self._shared.tokenize_pool.submit(Tokenizer.load, words, do_lower_case=recipe.do_lower_case)
         try:
             runner = self._runner_factory(recipe, self.machine)
-        finally:
+        except BaseException:
             loading.cancel()
+            raise
+        if self.machine.keep_freed_memory:
+            why_not = keep_freed_memory()
+            log.debug("Freed memory is %s.", f"not kept: {why_not}" if why_not else "kept")
         return self._serve(Engine(names, recipe, loading.result(), runner, self.machine, self._shared))
 
     def get(self, name: str | None = None) -> Engine:

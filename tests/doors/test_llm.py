@@ -273,7 +273,7 @@ def test_bad_options_are_named(llm: LLM) -> None:
         llm.encode("a", pooling_task="plugin", use_tqdm=False)
     with pytest.raises(BadInput, match=r"lengths of prompts \(2\) and params \(1\) must be the same"):
         llm.embed(["a", "b"], pooling_params=[PoolingParams()], use_tqdm=False)
-    with pytest.raises(BadInput, match="cannot overwrite param.task='classify' with pooling_task='embed'"):
+    with pytest.raises(BadInput, match=r"cannot overwrite param\.task='classify' with pooling_task='embed'"):
         llm.embed("a", pooling_params=PoolingParams(task="classify"), use_tqdm=False)
     with pytest.raises(BadInput, match=r"does not support \['step_tag_id'\] parameters"):
         llm.embed("a", pooling_params=PoolingParams(step_tag_id=3), use_tqdm=False)
