@@ -254,10 +254,10 @@ class Engine:
                 else:
                     self.stats.batch_ended(len(end.batch), sum(p.num_tokens for p in end.batch))
                     self._keep(end)
-            self._answered(batch, time.monotonic() - began_s)
         finally:
             with self._shared.work:
                 self._running_seqs -= len(batch)
+        self._answered(batch, time.monotonic() - began_s)
 
     def _in_time(self, taken: list[Pending[Call]]) -> list[Pending[Call]]:
         for pending in taken:
