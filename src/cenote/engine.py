@@ -322,8 +322,9 @@ class Engine:
                 outcome.raise_first()
             shape, params = call.reader.task.shape, call.reader.params
             if isinstance(outcome.rows, list):
-                outcome.rows = [shape(self.recipe, row, params) for row in outcome.rows]
-            else:
+                rows = enumerate(outcome.rows)
+                outcome.rows = [row if at in outcome.errors else shape(self.recipe, row, params) for at, row in rows]
+            elif outcome.rows.size:  # no input has a row where all failed
                 outcome.rows = shape(self.recipe, outcome.rows, params)
         except BaseException as error:
             self._end(call, error)

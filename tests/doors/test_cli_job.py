@@ -17,7 +17,7 @@ from cenote.cli.job import Job, State, state_path_of, take_up
 from cenote.cli.sinks import ErrorLog, JsonlSink, NpySink, Sink, open_at
 from cenote.cli.sources import Record
 from cenote.errors import BadInput, ConfigError, ForwardFailed
-from cenote.types import Encoded, Outcome
+from cenote.types import Encoded, Input, Outcome
 
 COLUMNS = 3
 TEXTS = [f"text {number}" for number in range(25)]
@@ -30,7 +30,8 @@ class Lengths:
         self.num_submitted = 0
         self._stop_at, self._stop = stop_at, stop
 
-    def submit(self, texts: Sequence[str]) -> Future[Outcome]:
+    def submit(self, inputs: Sequence[Input]) -> Future[Outcome]:
+        texts = [text for text in inputs if isinstance(text, str)]
         self.num_submitted += 1
         if self.num_submitted == self._stop_at:
             raise self._stop
@@ -73,7 +74,7 @@ def _run(
     opened: Callable[[], Sink] = (
         (lambda: NpySink(output, COLUMNS, state.output_bytes))
         if output.suffix == ".npy"
-        else (lambda: JsonlSink(open_at(output, state.output_bytes)))
+        else (lambda: JsonlSink(open_at(output, state.output_bytes), lambda row_D: {"embedding": row_D}))
     )
     sink = opened()
     failed = ErrorLog(output.with_suffix(".errors"), state.errors_bytes) if skip else None

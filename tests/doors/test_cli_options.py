@@ -68,7 +68,13 @@ def test_values_that_are_not_allowed_are_usage_errors(arguments: list[str]) -> N
 
 @pytest.mark.parametrize(
     ("command", "classes"),
-    [("embed", [ModelSettings, MachineSettings]), ("serve", [ModelSettings, MachineSettings, ServerSettings])],
+    [
+        ("embed", [ModelSettings, MachineSettings]),
+        ("classify", [ModelSettings, MachineSettings]),
+        ("score", [ModelSettings, MachineSettings]),
+        ("rerank", [ModelSettings, MachineSettings]),
+        ("serve", [ModelSettings, MachineSettings, ServerSettings]),
+    ],
 )
 def test_commands_have_a_flag_for_each_setting(command: str, classes: list[Any]) -> None:
     said = CliRunner().invoke(app, [command, "--help"]).stdout

@@ -15,6 +15,8 @@ from cenote.cli.sources import Record, Sources
 from cenote.cli.target import Target
 from cenote.errors import BadInput
 
+FORMS = ("table", "jsonl", "npy")
+
 
 class Terminal(io.StringIO):
     """A stream that says it is a terminal."""
@@ -48,10 +50,10 @@ def test_there_is_no_bar_in_a_pipe_or_when_quiet(
 def test_stdout_decides_the_format(monkeypatch: pytest.MonkeyPatch) -> None:
     sources = Sources(("a",), ())
     monkeypatch.setattr(sys, "stdout", Terminal())
-    assert Target.of(sources, None, "auto", None, False, skip=False).form == "table"
-    assert Target.of(sources, None, "jsonl", None, False, skip=False).form == "jsonl"
+    assert Target.of(sources, None, "auto", None, False, skip=False, forms=FORMS).form == "table"
+    assert Target.of(sources, None, "jsonl", None, False, skip=False, forms=FORMS).form == "jsonl"
     monkeypatch.setattr(sys, "stdout", io.StringIO())
-    assert Target.of(sources, None, "auto", None, False, skip=False).form == "jsonl"
+    assert Target.of(sources, None, "auto", None, False, skip=False, forms=FORMS).form == "jsonl"
 
 
 def test_the_summary_counts_everything() -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _PACKAGES = ("torch", "tokenizers", "safetensors", "huggingface_hub", "numpy", "transformers", "pyarrow")
 # Objects that hold the values above them; their parts are rows of their own.
-_NOT_SHOWN = ("checkpoint", "transformer", "model", "name", "sources")
+_NOT_SHOWN = ("checkpoint", "transformer", "model", "name", "sources", "classifier")
 
 
 @click.command()
@@ -73,8 +73,12 @@ def inspected(given: Given) -> dict[str, dict[str, Any]]:
 
 
 def _decided(recipe: Recipe) -> dict[str, dict[str, Any]]:
-    names = [f.name for f in fields(recipe) if f.name not in _NOT_SHOWN]
-    return {name: {"value": _plain(getattr(recipe, name)), "source": recipe.sources.get(name, "")} for name in names}
+    values = {f.name: getattr(recipe, f.name) for f in fields(recipe) if f.name not in _NOT_SHOWN}
+    classifier = recipe.classifier
+    if classifier is not None:
+        values |= {f.name: getattr(classifier, f.name) for f in fields(classifier) if f.name != "head"}
+    values["classifier"] = None if classifier is None else f"of {classifier.head}s"
+    return {name: {"value": _plain(value), "source": recipe.sources.get(name, "")} for name, value in values.items()}
 
 
 def _plain(value: Any) -> Any:

@@ -11,8 +11,10 @@ import click
 from .. import config
 from ..errors import BadInput, CenoteError, CheckpointError, ConfigError, MissingExtra, ModelNotFound
 from .about import download, env, inspect
+from .classify import classify
 from .embed import embed
 from .options import DEBUG_KEY
+from .score import rerank, score
 from .serve import serve
 from .version import version
 
@@ -24,6 +26,8 @@ Examples:
   cenote embed "a cat" "a kitten" "a car"             vectors and how similar they are
   cenote embed --input lines.txt --output rows.npy    one text per line, float32 rows
   cat docs.jsonl | cenote embed --input - --format jsonl --field body > rows.jsonl
+  cenote classify --model FOLDER "Lovely." "Never again."
+  cenote rerank "who eats mice?" --input docs.txt --top-n 5
   cenote inspect intfloat/e5-small-v2                 all that was decided about a model, and why
   cenote serve intfloat/e5-small-v2 --port 8000       answer over HTTP
 
@@ -73,8 +77,8 @@ def _debug(context: click.Context) -> bool:
 @click.group(cls=_Program, name="cenote", epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(version(), message="cenote %(version)s")
 def app() -> None:
-    """Embeddings and other pooled outputs of transformer models, from the shell."""
+    """Embeddings, labels and scores of texts by transformer models, from the shell."""
 
 
-for _command in (embed, serve, inspect, download, env):
+for _command in (embed, classify, score, rerank, serve, inspect, download, env):
     app.add_command(_command)

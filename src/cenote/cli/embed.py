@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
-from contextlib import ExitStack
-from pathlib import Path
-from typing import Any, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..config import MachineSettings, ModelSettings, ShellSettings
+from ..types import FloatArray, Input
+from .asked import Asked, job_flags
 from .options import Given, settings
+from .run import Loaded, run
+from .show import print_embeddings
 from .sinks import TableSink
-from .sources import STDIN, Sources
-from .target import Target
+
+if TYPE_CHECKING:
+    from ..call import Call
+    from ..tasks.embed import Params
 
 _EXAMPLES = """\b
 Examples:
@@ -33,107 +37,53 @@ it came, and disappears at the end. A finished OUTPUT is not overwritten without
 """
 
 
-_PATH = click.Path(dir_okay=False, path_type=Path)
-
-
 @click.command(epilog=_EXAMPLES)
-@click.argument("texts", nargs=-1, metavar="[TEXT]...")
-@click.option(
-    "--input", "files", multiple=True, metavar="FILE", help="File of texts, - for standard input; may be repeated."
-)
-@click.option(
-    "--field", help="JSON field or Parquet column that holds the text; named, lines are JSON. [default: text]"
-)
-@click.option(
-    "--lines",
-    type=click.Choice(["auto", "text", "json"]),
-    default="auto",
-    help="What a line is. [default: auto, which goes by --field and the file's name (.jsonl, .ndjson)]",
-)
-@click.option("--output", type=_PATH, metavar="FILE", help="Write to this file, .npy or .jsonl.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["auto", "table", "jsonl", "npy"]),
-    default="auto",
-    help="[default: auto, by the output's name, else a table on a terminal and JSON lines into a pipe]",
-)
-@click.option("--force", is_flag=True, help="Start over and overwrite what is at --output.")
-@click.option(
-    "--errors",
-    type=click.Choice(["raise", "skip"]),
-    default="raise",
-    help="Whether an input that fails ends the job or is skipped and listed. [default: raise]",
-)
-@click.option(
-    "--errors-file", type=_PATH, metavar="FILE", help="Where skipped inputs are listed. [default: OUTPUT.errors.jsonl]"
-)
+@job_flags("table", "jsonl", "npy")
 @click.option("--prompt", help="Text put before every input.")
 @click.option("--prompt-name", help="Name of the model's own prompt to put before every input.")
 @click.option("--dimensions", type=int, help="Keep this many leading values (Matryoshka models).")
 @click.option("--normalize/--no-normalize", default=None, help="Unit length or not. [default: as the model says]")
 @settings(ModelSettings, MachineSettings, ShellSettings)
-def embed(
-    given: Given,
-    texts: tuple[str, ...],
-    files: tuple[str, ...],
-    field: str | None,
-    lines: Literal["auto", "text", "json"],
-    output: Path | None,
-    form: str,
-    force: bool,
-    errors: str,
-    errors_file: Path | None,
-    **params: Any,
-) -> None:
+def embed(given: Given, asked: Asked, **params: Any) -> None:
     """Turn texts into vectors.
 
     Texts are arguments, lines of files or of standard input, fields of JSON lines, or columns of Parquet files.
     Inputs longer than the model allows are cut, and counted, unless --on-long refuse is given.
     """
-    if not texts and not files and not sys.stdin.isatty():
-        files = (STDIN,)
-    lines = "json" if lines == "auto" and field is not None else lines
-    sources = Sources(texts, files, field or "text", lines)
-    sources.check()
-    target = Target.of(sources, output, form, errors_file if errors == "skip" else None, force, skip=errors == "skip")
-    run(given, sources, target, {name: value for name, value in params.items() if value is not None})
+    sources = asked.sources()
+    written = {name: value for name, value in params.items() if value is not None}
+
+    def reads(model: Loaded) -> Embeddings:
+        from ..tasks.embed import Params
+
+        options = Params(**written)
+        options.check(model.llm.recipe)
+        return Embeddings(model, options)
+
+    run(given, sources, asked.target(sources), {"command": "embed", **written}, reads)
 
 
-def run(given: Given, sources: Sources, target: Target, params: Mapping[str, Any]) -> None:
-    """Run the job from where it stands to its end, then print what there is to print."""
-    from .embedder import description, open_embedder
-    from .job import Job, State, take_up
-    from .show import print_embeddings, progress_bar, summary
+@dataclass(frozen=True)
+class Embeddings:
+    """A model read as one vector per input."""
 
-    quiet = given.settings(ShellSettings).quiet
-    records = sources.read()
-    can_resume = target.output is not None and sources.identity() is not None
-    state = State({})
-    if target.output is not None:
-        what = description(given, sources, target.form, params)
-        state = take_up(target.output, what, can_resume=can_resume, force=target.force)
-    resumed_at = state.num_done
-    with ExitStack() as stack:
-        embedder = stack.enter_context(open_embedder(given, params))
-        if target.state_path is not None:  # before the output, so that an output without a state is a finished one
-            state.save(target.state_path)
-        sink = target.open(embedder.num_columns, state)
-        stack.callback(sink.close)
-        failed = target.open_errors(state)
-        if failed is not None:
-            stack.callback(failed.close)
-        move = stack.enter_context(progress_bar(state, sources.total_units, quiet=quiet))
-        job = Job(embedder, sink, embedder.num_columns, state, target.state_path, failed, move)
-        try:
-            job.run(records)
-        except KeyboardInterrupt:
-            if can_resume:
-                click.echo(f"{target.output} is unfinished; the same command goes on where it stopped.", err=True)
-            raise
-    if isinstance(sink, TableSink):
-        print_embeddings(sink)
-    if target.state_path is not None:
-        target.state_path.unlink()
-    if not quiet:
-        click.echo(summary(state, resumed_at=resumed_at), err=True)
+    model: Loaded
+    params: Params
+
+    @property
+    def num_columns(self) -> int:
+        """Size of a finished row."""
+        recipe = self.model.llm.recipe
+        return self.params.dimensions or recipe.dimensions or recipe.embedding_size
+
+    def submit(self, inputs: Sequence[Input]) -> Call:
+        """Start embedding."""
+        return self.model.submit("embed", inputs, self.params)
+
+    def answer(self, row_D: FloatArray) -> dict[str, Any]:
+        """The vector."""
+        return {"embedding": row_D}
+
+    def show(self, kept: TableSink) -> None:
+        """A table of vectors and their similarities."""
+        print_embeddings(kept)

@@ -1,4 +1,4 @@
-"""One run of `cenote embed`: records in, rows out, in order, in bounded memory, and able to go on after a kill.
+"""One run over many inputs: records in, rows out, in order, in bounded memory, and able to go on after a kill.
 
 Beside an unfinished OUTPUT lies OUTPUT.partial: what the job was, and how much of it had reached the disk at the last
 checkpoint. Whatever was written after that is dropped when the job goes on.
@@ -19,7 +19,7 @@ import numpy as np
 import orjson
 
 from ..errors import BadInput, CenoteError, ConfigError, ForwardFailed
-from ..types import FloatArray, Outcome
+from ..types import FloatArray, Input, Outcome
 from .sinks import Result, Sink
 from .sources import Record, chunks
 
@@ -64,7 +64,7 @@ class State:
 
 
 class Underway(Protocol):
-    """A chunk that is being embedded."""
+    """A chunk that the model works on."""
 
     def result(self) -> Outcome:
         """Wait for the end."""
@@ -73,11 +73,11 @@ class Underway(Protocol):
         """Give it up; harmless when it has ended."""
 
 
-class Embedder(Protocol):
+class Model(Protocol):
     """What the job needs of a model."""
 
-    def submit(self, texts: Sequence[str]) -> Underway:
-        """Start embedding `texts`; inputs that fail are in the outcome's `errors`."""
+    def submit(self, inputs: Sequence[Input]) -> Underway:
+        """Start on `inputs`, one row each; those that fail are in the outcome's `errors`."""
 
 
 class FailedInputs(Protocol):
@@ -98,7 +98,7 @@ class Job:
     """A run over `records`.
 
     Args:
-        embedder: The model.
+        model: Turns inputs into rows.
         sink: Takes the rows.
         num_columns: D, the width of a row.
         state: Where to start; kept up to date.
@@ -107,7 +107,7 @@ class Job:
         on_progress: Called after each chunk with the state and the source units used.
     """
 
-    embedder: Embedder
+    model: Model
     sink: Sink
     num_columns: int
     state: State
@@ -119,7 +119,7 @@ class Job:
     _saved_s: float = -1e9
 
     def run(self, records: Iterable[Record]) -> None:
-        """Embed all records that `state` does not count as done.
+        """Finish all records that `state` does not count as done.
 
         Raises:
             CenoteError: An input failed and `failed` is None; what was finished before it is kept.
@@ -143,8 +143,8 @@ class Job:
         self._checkpoint()
 
     def _submit(self, chunk: Sequence[Record]) -> Underway | None:
-        texts = [record.text for record in chunk if record.text is not None]
-        return self.embedder.submit(texts) if texts else None
+        inputs = [record.input for record in chunk if record.text is not None]
+        return self.model.submit(inputs) if inputs else None
 
     def _finish_first(self) -> None:
         chunk, underway = self._window[0]

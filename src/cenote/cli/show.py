@@ -1,4 +1,4 @@
-"""What people see: the progress bar and the summary on stderr, the table of embeddings, the table of a model."""
+"""What people see: the progress bar and the summary on stderr, the table of embeddings."""
 
 from __future__ import annotations
 
@@ -83,14 +83,20 @@ def print_embeddings(kept: TableSink) -> None:
     """Print the kept rows as a table, and for two to eight texts how similar they are."""
     from rich.console import Console
 
-    console = Console()
-    console.print(_embeddings_table(kept))
-    left_out = kept.num_rows - len(kept.rows)
-    if left_out:
-        console.print(f"... and {left_out:,} more; keep them all with --output FILE or `--format jsonl`.")
+    print_table(_embeddings_table(kept), kept.num_rows - len(kept.rows))
     good = [place for place, result in enumerate(kept.results) if result.error is None]
     if kept.num_rows in _MATRIX_TEXTS and len(good) in _MATRIX_TEXTS:
-        console.print(_similarity_table(kept, good))
+        Console().print(_similarity_table(kept, good))
+
+
+def print_table(table: Table, num_left_out: int) -> None:
+    """Print a table, and how many rows are not in it."""
+    from rich.console import Console
+
+    console = Console()
+    console.print(table)
+    if num_left_out:
+        console.print(f"... and {num_left_out:,} more; keep them all with --output FILE or `--format jsonl`.")
 
 
 def _embeddings_table(kept: TableSink) -> Table:
@@ -107,7 +113,7 @@ def _embeddings_table(kept: TableSink) -> Table:
     for result, row_D in zip(kept.results, kept.rows, strict=True):
         text = Text(shortened(result.record.text or ""))  # a Text, because brackets in a string would be markup
         if result.error is not None:
-            table.add_row(str(result.record.index), text, "", Text(_printable(f"failed: {result.error}")), "")
+            table.add_row(str(result.record.index), text, "", Text(printable(f"failed: {result.error}")), "")
             continue
         values = " ".join(f"{value:+.4f}" for value in row_D[:_SHOWN_VALUES])
         dots = " ..." if num_columns > _SHOWN_VALUES else ""
@@ -135,8 +141,9 @@ def shortened(text: str) -> str:
     line = " ".join(text.split())
     if len(line) > _SHOWN_CHARS:
         line = f"{line[: _SHOWN_CHARS - 13]} ... {line[-8:]}"
-    return _printable(line)
+    return printable(line)
 
 
-def _printable(line: str) -> str:
+def printable(line: str) -> str:
+    """The line without what a terminal would obey."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in line)

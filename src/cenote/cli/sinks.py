@@ -1,4 +1,4 @@
-"""Where the rows of `cenote embed` go: a growing .npy, JSON lines, or the few rows that a table shows.
+"""Where the rows of a job go: a growing .npy, JSON lines, or the few rows that a table shows.
 
 A sink is written in input order and can be taken up again at a byte position, so an interrupted job goes on where its
 last checkpoint was.
@@ -7,10 +7,10 @@ last checkpoint was.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, TypeAlias
 
 import numpy as np
 import orjson
@@ -98,24 +98,29 @@ class NpySink:
         npy.write_array_header_1_0(self._file, {"descr": "<f4", "fortran_order": False, "shape": shape})
 
 
+Answer: TypeAlias = Callable[[FloatArray], Mapping[str, Any]]
+"""Makes of a finished row `[D]` what its JSON line says."""
+
+
 class JsonlSink:
-    """JSON lines: index, the record's own id, embedding, tokens, truncated. Failed inputs have no line.
+    """JSON lines: index, the record's own id, the answer, tokens, truncated. Failed inputs have no line.
 
     Args:
         file: Opened for binary writing, at the place to go on.
+        answer: What a line says of a row.
         is_stream: Whether it is a stream of the shell, which has no size, cannot be synced and is not ours to close.
     """
 
-    def __init__(self, file: IO[bytes], *, is_stream: bool = False) -> None:
+    def __init__(self, file: IO[bytes], answer: Answer, *, is_stream: bool = False) -> None:
         self._file = file
+        self._answer = answer
         self._is_stream = is_stream
 
     def write(self, results: Sequence[Result], rows_ND: FloatArray) -> None:
         rows_ND = np.ascontiguousarray(rows_ND, np.float32)
         for result, row_D in zip(results, rows_ND, strict=True):
             if result.error is None:
-                answer = {"embedding": row_D, "tokens": result.num_tokens, "truncated": result.truncated}
-                self._file.write(_line({**_origin(result.record), **answer}))
+                self._file.write(json_line(result, self._answer(row_D)))
 
     def flush(self) -> int:
         if not self._is_stream:
@@ -193,6 +198,12 @@ def open_at(path: Path, num_bytes: int) -> IO[bytes]:
     file.truncate(num_bytes)
     file.seek(num_bytes)
     return file
+
+
+def json_line(result: Result, answer: Mapping[str, Any]) -> bytes:
+    """The line of an input that has an answer."""
+    used = {"tokens": result.num_tokens, "truncated": result.truncated}
+    return _line({**_origin(result.record), **answer, **used})
 
 
 def _origin(record: Record) -> dict[str, Any]:

@@ -1,20 +1,37 @@
-"""Where one job of `cenote embed` writes: its output, its state and its list of failed inputs."""
+"""Where one job writes: its output, its state and its list of failed inputs."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 import click
 
 from ..errors import BadInput, ConfigError
-from .job import FailedInputs, State, state_path_of
+from ..types import FloatArray
+from .job import FailedInputs, Model, State, state_path_of
 from .show import TABLE_ROWS
 from .sinks import ErrorLog, JsonlSink, NpySink, Result, Sink, TableSink, open_at
 from .sources import Sources
 
 _FORMATS = {".npy": "npy", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+
+
+class Reading(Model, Protocol):
+    """How a command reads a model, and what it says of a finished row."""
+
+    @property
+    def num_columns(self) -> int:
+        """Size of a finished row."""
+
+    def answer(self, row_D: FloatArray) -> Mapping[str, Any]:
+        """What the JSON line of a row says."""
+
+    def show(self, kept: TableSink) -> None:
+        """Print the kept rows for a reader."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +54,15 @@ class Target:
 
     @classmethod
     def of(
-        cls, sources: Sources, output: Path | None, form: str, errors_path: Path | None, force: bool, *, skip: bool
+        cls,
+        sources: Sources,
+        output: Path | None,
+        form: str,
+        errors_path: Path | None,
+        force: bool,
+        *,
+        skip: bool,
+        forms: Sequence[str],
     ) -> Target:
         """What the user asked for, completed and checked against `sources`.
 
@@ -46,7 +71,7 @@ class Target:
         """
         if skip and errors_path is None and output is not None:
             errors_path = output.with_name(output.name + ".errors.jsonl")
-        target = cls(output, _form_of(form, output), skip, errors_path, force)
+        target = cls(output, _form_of(form, output, forms), skip, errors_path, force)
         inputs = {Path(name).resolve() for name in sources.files}
         for path in (output, errors_path):
             if path is not None and path.resolve() in inputs:
@@ -60,15 +85,15 @@ class Target:
         """Where the state of an unfinished job is kept; stdout has none."""
         return state_path_of(self.output) if self.output is not None else None
 
-    def open(self, num_columns: int, state: State) -> Sink:
-        """Open the output where `state` left it, for rows of `num_columns` values."""
+    def open(self, reading: Reading, state: State) -> Sink:
+        """Open the output where `state` left it, for the rows of `reading`."""
         if self.form == "table":
             return TableSink(TABLE_ROWS)
         if self.output is None:
-            return JsonlSink(sys.stdout.buffer, is_stream=True)
+            return JsonlSink(sys.stdout.buffer, reading.answer, is_stream=True)
         if self.form == "npy":
-            return NpySink(self.output, num_columns, state.output_bytes)
-        return JsonlSink(open_at(self.output, state.output_bytes))
+            return NpySink(self.output, reading.num_columns, state.output_bytes)
+        return JsonlSink(open_at(self.output, state.output_bytes), reading.answer)
 
     def open_errors(self, state: State) -> FailedInputs | None:
         """Open the list of failed inputs where `state` left it; None where a failed input ends the job."""
@@ -90,7 +115,7 @@ class _ErrorLines:
         return None
 
 
-def _form_of(form: str, output: Path | None) -> str:
+def _form_of(form: str, output: Path | None, forms: Sequence[str]) -> str:
     if output is None:
         if form == "npy":
             raise ConfigError("--format npy needs a file.", fix="Name it with --output.", param="--format")
@@ -98,10 +123,10 @@ def _form_of(form: str, output: Path | None) -> str:
     if form == "table":
         raise ConfigError("--format table goes to the terminal, not to a file.", fix="Leave --output out.")
     suffix = output.suffix.lower()
-    if form == "auto" and suffix not in _FORMATS:
+    if form == "auto" and _FORMATS.get(suffix) not in forms:
         raise BadInput(
             f"The format of {output} is not known by its name.",
-            allowed=f"Known are {', '.join(_FORMATS)}.",
+            allowed=f"Known are {', '.join(name for name, form in _FORMATS.items() if form in forms)}.",
             fix="Rename it, or give --format.",
             param="--output",
         )
