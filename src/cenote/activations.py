@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from .errors import CheckpointError
 from .types import FloatArray
 
 if TYPE_CHECKING:
     from .classifying import Classifying
+
+
+INCREASING: Final = ("identity", "sigmoid", "softmax")
+"""Activations that keep the order of the logits (of one label), up to rounding."""
 
 
 def activate(logits: FloatArray, classifier: Classifying, use_activation: bool | None) -> FloatArray:
@@ -27,6 +32,23 @@ def activate(logits: FloatArray, classifier: Classifying, use_activation: bool |
         values = values / np.float32(classifier.logit_sigma)
     use = classifier.use_activation if use_activation is None else use_activation
     return apply(values, classifier.activation) if use else values
+
+
+def check(activation: str, num_labels: int) -> None:
+    """Try an activation, so that one which cannot be applied stops the start and not each request.
+
+    Raises:
+        CheckpointError: It is not a class of `torch.nn` that turns logits into as many values.
+    """
+    logits = np.zeros((2, num_labels), np.float32)
+    try:
+        shape = apply(logits, activation).shape
+    except CheckpointError:
+        raise
+    except Exception as error:
+        raise CheckpointError(f"The activation {activation!r} fails on logits: {error!r}.") from error
+    if shape != logits.shape:
+        raise CheckpointError(f"The activation {activation!r} turns {num_labels} logits into values of shape {shape}.")
 
 
 def apply(values: FloatArray, activation: str) -> FloatArray:

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar, overload
 
+from . import options
 from .answers import as_array, classification_outputs, embedding_outputs, pooling_outputs, scoring_outputs
 from .llm import LLM, Output, Params, check_output
 from .outputs import (
@@ -48,7 +49,7 @@ class AsyncLLM:
         self, prompts: Any, pooling_params: Params = None, *, pooling_task: str | None = None, **more: Any
     ) -> list[PoolingRequestOutput]:
         """`LLM.encode`, awaited."""
-        task = self._llm.check_task(pooling_task)
+        task = options.task_named(pooling_task, self.recipe)
         return pooling_outputs(await self._run(prompts, task, pooling_params, **more))
 
     @overload
@@ -62,11 +63,13 @@ class AsyncLLM:
     ) -> list[EmbeddingRequestOutput] | FloatArray:
         """`LLM.embed`, awaited."""
         check_output(output)
+        options.check_served("embed", self.recipe)
         outcome = await self._run(prompts, "embed", **more)
         return as_array(outcome) if output == "numpy" else embedding_outputs(outcome)
 
     async def classify(self, prompts: Any, **more: Any) -> list[ClassificationRequestOutput]:
         """`LLM.classify`, awaited."""
+        options.check_served("classify", self.recipe)
         outcome = await self._run(prompts, "classify", **more)
         assert self.recipe.classifier is not None
         return classification_outputs(outcome, self.recipe.classifier.labels)
@@ -91,6 +94,7 @@ class AsyncLLM:
         **more: Any,
     ) -> list[RerankResult]:
         """`LLM.rerank`, awaited."""
+        score.check_ranking(query, top_n)
         planned, outcome = await self._score(query, documents, **more)
         return score.ranking(score.finish(self.recipe, planned, outcome), documents, top_n, min_score)
 

@@ -42,13 +42,14 @@ def classification_outputs(outcome: Outcome, labels: tuple[str, ...]) -> list[Cl
 
 
 def scoring_outputs(planned: Plan, outcome: Outcome, scores: Scores, pad_id: int | None) -> list[ScoringRequestOutput]:
-    """One object per pair."""
+    """One object per pair; its id names both inputs where they were read apart."""
     outputs = []
+    ids = [str(next(_ids)) for _ in planned.inputs]
     for pair, score in enumerate(scores.scores.tolist()):
-        both = {planned.first[pair], planned.second[pair]}
+        both = sorted({planned.first[pair], planned.second[pair]})
         outputs.append(
             ScoringRequestOutput(
-                str(next(_ids)),
+                "_".join(ids[position] for position in both),
                 ScoringOutput(score),
                 tokens_of(planned, outcome, pair, pad_id),
                 num_cut_tokens=sum(outcome.encoded[position].num_cut for position in both),

@@ -231,7 +231,7 @@ class Work:
         """The record of the complete call, with rows as the model gave them; identical inputs get copies."""
         rows = self._rows if self._rows is not None else np.full((len(self.encoded), 0), np.nan, np.float32)
         for index, leader in self._followers:
-            rows[index] = rows[leader]
+            rows[index] = rows[leader].copy()
             if leader in self.errors:
                 self.errors[index] = moved(self.errors[leader], index)
         return Outcome(

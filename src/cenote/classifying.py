@@ -59,6 +59,7 @@ def classifying(
     name = str((raw.get("architectures") or [""])[0])
     head = next((head for suffix, head in _HEADS.items() if name.endswith(suffix)), None)
     if head is None or head not in heads:
+        sources["classifier"] = "none: the architecture is no classifier"
         return None
     sources["classifier"] = f"config.json: {name}"
     labels = _labels(raw, sources)
@@ -80,12 +81,12 @@ def _labels(raw: Mapping[str, Any], sources: dict[str, str]) -> tuple[str, ...]:
     sources["labels"] = "config.json: id2label"
     named = raw.get("id2label")
     if isinstance(named, dict) and named:
-        by_number = {int(number): str(label) for number, label in named.items()}
-        if sorted(by_number) != list(range(len(by_number))):
+        by_number = {str(number): str(label) for number, label in named.items()}
+        if set(by_number) != {str(number) for number in range(len(named))}:
             raise CheckpointError(
                 f"config.json says id2label={named!r}.", allowed="Labels are numbered from 0, each once."
             )
-        return tuple(by_number[number] for number in range(len(by_number)))
+        return tuple(by_number[str(number)] for number in range(len(by_number)))
     sources["labels"] = "config.json: num_labels"
     # Two labels is what a config.json without either means.
     return tuple(f"LABEL_{number}" for number in range(Raw(raw).size("num_labels", 2)))

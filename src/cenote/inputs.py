@@ -51,6 +51,9 @@ def parse_one(prompt: Any, index: int = 0) -> Input:
 
 def _parse_dict(prompt: Mapping[str, Any], index: int) -> Input:
     keys = set(prompt) - set(_NO_EFFECT)
+    if "data" in keys:
+        what = f"Prompt {index} has `data`. The 'data' field is only supported for the 'plugin' pooling task."
+        raise BadInput(what, allowed=_ALLOWED, param="data", index=index)
     refused = sorted(keys.intersection(_NOT_HERE))
     if refused:
         raise BadInput(

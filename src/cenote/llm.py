@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from . import inputs, options
 from .answers import as_array, classification_outputs, embedding_outputs, pooling_outputs, scoring_outputs
-from .errors import BadInput, ConfigError, UnsupportedTask
+from .errors import BadInput, ConfigError
 from .outputs import (
     ClassificationRequestOutput,
     EmbeddingRequestOutput,
@@ -23,7 +23,6 @@ from .outputs import (
 )
 from .registry import Registry
 from .started import Part, Started, UseTqdm
-from .tasks import TASKS
 from .types import FloatArray, Input, Length
 from .uses import reward, score
 from .uses.score import Plan
@@ -99,7 +98,7 @@ class LLM:
         **more: Any,
     ) -> list[PoolingRequestOutput]:
         """Read the model as `pooling_task`; one output per prompt, in order, its data a float32 tensor."""
-        task = self.check_task(pooling_task)
+        task = options.task_named(pooling_task, self.recipe)
         started = self.start(prompts, task, pooling_params, lora_request, tokenization_kwargs, **more)
         return pooling_outputs(started.finish(use_tqdm))
 
@@ -120,6 +119,7 @@ class LLM:
                 `normalize`, `dimensions`, `prompt_name`, `prompt`.
         """
         check_output(output)
+        options.check_served("embed", self.recipe)
         outcome = self.start(prompts, "embed", **more).finish(use_tqdm)
         return as_array(outcome) if output == "numpy" else embedding_outputs(outcome)
 
@@ -141,6 +141,7 @@ class LLM:
             BadInput: A prompt is not allowed; the vectors of the pieces before it were given out.
         """
         check_output(output)
+        options.check_served("embed", self.recipe)
         source = iter(prompts)
         ahead: deque[Started] = deque()
         try:
@@ -164,6 +165,7 @@ class LLM:
         Raises:
             UnsupportedTask: The model is no classifier.
         """
+        options.check_served("classify", self.recipe)
         outcome = self.start(prompts, "classify", **more).finish(use_tqdm)
         assert self.recipe.classifier is not None
         return classification_outputs(outcome, self.recipe.classifier.labels)
@@ -214,6 +216,7 @@ class LLM:
             min_score: Leave out documents below it.
             more: As in `score`.
         """
+        score.check_ranking(query, top_n)
         planned, started = self.start_score(query, documents, **more)
         scores = score.finish(self.recipe, planned, started.finish(use_tqdm))
         return score.ranking(scores, documents, top_n, min_score)
@@ -252,25 +255,11 @@ class LLM:
         **more: Any,
     ) -> tuple[Plan, Started]:
         """Hand in pairs without waiting for the scores."""
-        length, _ = self._length(lora_request, tokenization_kwargs)
-        how = options.score_options(pooling_params, chat_template, more)
+        length, special = self._length(lora_request, tokenization_kwargs)
+        how = options.score_options(pooling_params, chat_template, special, more)
         planned = score.plan(self.recipe, self.engine.tokenizer, data_1, data_2, how)
         call = self.engine.submit(planned.task, planned.inputs, planned.params, length=length, lane="bulk", wait=True)
         return planned, Started([Part(np.arange(len(planned.inputs)), call)])
-
-    def check_task(self, task: str | None) -> str:
-        """The task by its name.
-
-        Raises:
-            UnsupportedTask: There is none, or the model does not serve it.
-        """
-        if task is None:
-            allowed = f"Choose one of {TASKS}."
-            raise BadInput("pooling_task is required for LLM.encode.", allowed=allowed, param="pooling_task")
-        if task not in self.recipe.tasks:
-            allowed = f"Supported tasks: {self.recipe.tasks}"
-            raise UnsupportedTask(f"Unsupported task: {task!r}", allowed=allowed, param="pooling_task")
-        return task
 
     def _length(self, lora_request: None, tokenization_kwargs: Mapping[str, Any] | None) -> tuple[Length, bool]:
         if lora_request is not None:

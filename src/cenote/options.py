@@ -54,6 +54,7 @@ _HARMLESS: Final[tuple[Any, ...]] = (None, False, 1, {})
 # Each changes what the model reads in a way that Cenote does not do: nothing is ever padded, and text is not altered.
 _REFUSED_TOKENIZATION: Final = ("pad_prompt_tokens", "padding", "do_lower_case")
 _IDLE_TOKENIZATION: Final = ("needs_detokenization",)
+_TRUNCATIONS: Final = (None, True, False, "longest_first", "do_not_truncate")
 _TOKENIZATION: Final = (
     "truncate_prompt_tokens",
     "truncation_side",
@@ -62,6 +63,9 @@ _TOKENIZATION: Final = (
     "add_special_tokens",
 )
 
+
+# Of extra_kwargs: keys of caches that Cenote does not have.
+_IDLE_EXTRA: Final = ("cache_salt",)
 
 # Options of the reference's PoolingParams that each task has -> our names for them.
 _EMBED: Final = {"use_activation": "normalize", "dimensions": "dimensions"}
@@ -96,6 +100,49 @@ def llm_settings(given: Mapping[str, Any]) -> tuple[ModelSettings, MachineSettin
         resolve(ModelSettings, {name: value for name, value in kept.items() if name not in machine}).settings,
         resolve(MachineSettings, {name: value for name, value in kept.items() if name in machine}).settings,
     )
+
+
+_CALLED: Final = {"embed": "Embedding", "classify": "Classification"}
+
+
+def check_served(task: str, recipe: Recipe) -> None:
+    """Raise `UnsupportedTask`, in the reference's words, where a model cannot be read as `task`."""
+    if task not in recipe.tasks:
+        raise UnsupportedTask(
+            f"{_CALLED[task]} API is not supported by this model.",
+            allowed=f"Supported tasks of {recipe.name}: {recipe.tasks}",
+            fix="Name a checkpoint that has it.",
+            param="model",
+        )
+
+
+def task_named(name: str | None, recipe: Recipe) -> str:
+    """A task by its name, or by one of the reference's old names, which warn.
+
+    Raises:
+        UnsupportedTask: There is none, or the model does not serve it.
+    """
+    if name is None:
+        allowed = f"Choose one of {TASKS}."
+        raise BadInput("pooling_task is required for LLM.encode.", allowed=allowed, param="pooling_task")
+    task = name if name in recipe.tasks else _renamed(name, recipe.tasks)
+    if task is None:
+        allowed = f"Supported tasks: {recipe.tasks}"
+        raise UnsupportedTask(f"Unsupported task: {name!r}", allowed=allowed, param="pooling_task")
+    if task != name:
+        warnings.warn(f"{name!r} is an old name; here it is {task!r}.", DeprecationWarning, stacklevel=3)
+    return task
+
+
+def _renamed(old: str, served: Sequence[str]) -> str | None:
+    """What an old name means for a model that serves these tasks; None where it is no old name."""
+    candidates = {
+        "embedding": ("embed", served[0]),
+        "score": ("classify", "embed"),
+        "reward": ("token_classify", "token_embed"),
+        "encode": ("token_classify", "token_embed"),
+    }
+    return next((task for task in candidates.get(old, ()) if task in served), None)
 
 
 _OLD_TASKS: Final = {
@@ -166,6 +213,9 @@ def tokenization(kwargs: Mapping[str, Any] | None, recipe: Recipe, default: Leng
         elif name not in _TOKENIZATION:
             allowed = f"Known are {', '.join(_TOKENIZATION)}."
             raise BadInput(f"tokenization_kwargs has {name!r}.", allowed=allowed, param=name)
+    if given.get("truncation") not in _TRUNCATIONS:
+        what = f"tokenization_kwargs has truncation={given['truncation']!r}."
+        raise BadInput(what, allowed=f"Allowed are {', '.join(map(repr, _TRUNCATIONS))}.", param="truncation")
     limit = given.get("truncate_prompt_tokens")
     if limit is None and given.get("truncation") not in (None, False, "do_not_truncate"):
         limit = given.get("max_length") or -1
@@ -208,7 +258,9 @@ def task_params(
     return [one(params) for params in given]
 
 
-def score_options(params: PoolingParams | None, template: str | None, more: Mapping[str, Any]) -> score.Options:
+def score_options(
+    params: PoolingParams | None, template: str | None, add_special_tokens: bool, more: Mapping[str, Any]
+) -> score.Options:
     """Options of scoring: those of the reference, and `more` by our names, which win.
 
     Raises:
@@ -217,14 +269,19 @@ def score_options(params: PoolingParams | None, template: str | None, more: Mapp
     params = params or PoolingParams()
     if not isinstance(params, PoolingParams):
         raise BadInput("pooling_params of a score is one object for all pairs.", param="pooling_params")
-    extra = dict(params.extra_kwargs or {})
-    given: dict[str, Any] = {"use_activation": params.use_activation, "template": template}
+    extra = {name: value for name, value in (params.extra_kwargs or {}).items() if name not in _IDLE_EXTRA}
+    given: dict[str, Any] = {
+        "use_activation": params.use_activation,
+        "dimensions": params.dimensions,
+        "template": template,
+        "add_special_tokens": add_special_tokens,
+    }
     given["template_kwargs"] = extra.pop("chat_template_kwargs", None)
     given.update(extra)
     given.update(more)
     known = {field.name for field in fields(score.Options)}
     unknown = [name for name in given if name not in known]
-    unknown += [name for name in params.given() if name not in ("use_activation", "extra_kwargs")]
+    unknown += [name for name in params.given() if name not in ("use_activation", "dimensions", "extra_kwargs")]
     if unknown:
         raise BadInput(f"Scoring has no option {unknown[0]!r}.", allowed=f"It has {sorted(known)}.", param=unknown[0])
     return score.Options(**given)

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from .errors import CenoteError
+from .errors import BadInput, CenoteError
 
 if TYPE_CHECKING:
     import torch
 
 T = TypeVar("T")
+R = TypeVar("R", bound="RequestOutput[Any]")
 
 
 @dataclass(eq=False, slots=True)
@@ -25,7 +26,9 @@ class PoolingOutput:
     data: torch.Tensor
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, PoolingOutput) and bool((self.data == other.data).all())
+        if not isinstance(other, PoolingOutput) or self.data.shape != other.data.shape:
+            return False
+        return bool((self.data == other.data).all())
 
 
 @dataclass(slots=True, repr=False)
@@ -136,11 +139,35 @@ class PoolingRequestOutput(RequestOutput[PoolingOutput]):
 
     __slots__ = ()
 
+    def as_other(self, kind: type[R], outputs: Any) -> R:
+        """The same answer with other outputs."""
+        about = (self.prompt_token_ids, self.num_cached_tokens, self.finished)
+        return kind(self.request_id, outputs, *about, num_cut_tokens=self.num_cut_tokens, error=self.error)
+
+    def vector(self, called: str) -> list[float]:
+        """The data as numbers; none where there is an error.
+
+        Raises:
+            BadInput: The data has not one axis, as that of `called` has.
+        """
+        if self.error is not None:
+            return []
+        if self.outputs.data.ndim != 1:
+            what = f"The data has shape {tuple(self.outputs.data.shape)}; pooled_data should be a 1-D {called} vector."
+            raise BadInput(what, param="pooled_data")
+        numbers: list[float] = self.outputs.data.tolist()
+        return numbers
+
 
 class ClassificationRequestOutput(RequestOutput[ClassificationOutput]):
     """The answer of `LLM.classify`."""
 
     __slots__ = ()
+
+    @classmethod
+    def from_base(cls, base: PoolingRequestOutput) -> ClassificationRequestOutput:
+        """An answer of `LLM.encode`; raises `BadInput` where its data is no vector."""
+        return base.as_other(cls, ClassificationOutput(base.vector("probability")))
 
 
 class ScoringRequestOutput(RequestOutput[ScoringOutput]):
@@ -148,11 +175,25 @@ class ScoringRequestOutput(RequestOutput[ScoringOutput]):
 
     __slots__ = ()
 
+    @classmethod
+    def from_base(cls, base: PoolingRequestOutput) -> ScoringRequestOutput:
+        """An answer of `LLM.encode`; raises `BadInput` where its data is not one number."""
+        data = base.outputs.data
+        if base.error is None and data.numel() != 1:
+            what = f"The data has shape {tuple(data.shape)}; pooled_data should be a scalar score."
+            raise BadInput(what, param="pooled_data")
+        return base.as_other(cls, ScoringOutput(0.0 if base.error is not None else float(data)))
+
 
 class EmbeddingRequestOutput(RequestOutput[EmbeddingOutput]):
     """The answer of `LLM.embed`."""
 
     __slots__ = ()
+
+    @classmethod
+    def from_base(cls, base: PoolingRequestOutput) -> EmbeddingRequestOutput:
+        """An answer of `LLM.encode`; raises `BadInput` where its data is no vector."""
+        return base.as_other(cls, EmbeddingOutput(base.vector("embedding")))
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,9 @@ log = logging.getLogger(__name__)
 # A tokenizer that states no limit says a number of this size.
 _ABSURD = 10**9
 
+SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
+"""What a checkpoint may name as its `similarity_fn_name`."""
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -108,11 +111,9 @@ def resolve(checkpoint: Checkpoint, settings: ModelSettings) -> Recipe:
     model = architecture.Config.from_hf(raw)
     sources: dict[str, str] = {"architecture": "config.json", "model_type": "config.json"}
     settings_st: Mapping[str, Any] = listed.settings if listed else {}
-    pooled = bool(listed and listed.steps)
-    classifier = None if pooled else classifying(architecture.HEADS, raw, settings_st, settings, sources)
+    classifier = _classifier(listed, architecture.HEADS, raw, settings, sources)
     steps, normalize = _steps(listed, checkpoint, sources) if classifier is None else _no_steps(sources)
     prompts, default_prompt = _prompts(settings_st, sources)
-    sources["similarity"] = "config_sentence_transformers.json" if settings_st.get("similarity_fn_name") else "default"
     sources["do_lower_case"] = "sentence_bert_config.json" if listed and listed.do_lower_case else "default"
     sources["dtype"] = "user" if settings.dtype != "auto" else "default"
     sources["stored_dtype"] = "the weights"
@@ -132,12 +133,32 @@ def resolve(checkpoint: Checkpoint, settings: ModelSettings) -> Recipe:
         do_lower_case=bool(listed and listed.do_lower_case),
         prompts=prompts,
         default_prompt_name=default_prompt,
-        similarity=str(settings_st.get("similarity_fn_name") or "cosine"),
+        similarity=_similarity(settings_st, sources),
         matryoshka_dims=_matryoshka(raw, sources),
         dimensions=_dimensions(settings_st, sources),
         classifier=classifier,
         sources=sources,
     )
+
+
+def _classifier(
+    listed: st.Modules | None,
+    heads: Mapping[str, Any],
+    raw: Mapping[str, Any],
+    settings: ModelSettings,
+    sources: dict[str, str],
+) -> Classifying | None:
+    if listed is not None and listed.steps:
+        sources["classifier"] = "none: modules.json pools"
+        return None
+    found = classifying(heads, raw, listed.settings if listed else {}, settings, sources)
+    if found is None and listed is not None:
+        raise CheckpointError(
+            f"modules.json lists a classifier, but config.json says architectures={raw.get('architectures')}.",
+            allowed="A classifier is a *ForSequenceClassification.",
+            fix="The files of the folder do not belong together; fetch it again.",
+        )
+    return found
 
 
 def _steps(listed: st.Modules | None, checkpoint: Checkpoint, sources: dict[str, str]) -> tuple[tuple[Step, ...], bool]:
@@ -230,6 +251,17 @@ def _prompts(settings: Mapping[str, Any], sources: dict[str, str]) -> tuple[dict
     sources["prompts"] = "config_sentence_transformers.json" if prompts else "default"
     sources["default_prompt_name"] = "config_sentence_transformers.json" if default else "default"
     return dict(prompts), default
+
+
+def _similarity(settings: Mapping[str, Any], sources: dict[str, str]) -> str:
+    name = settings.get("similarity_fn_name")
+    sources["similarity"] = "config_sentence_transformers.json" if name else "default"
+    if name and name not in SIMILARITIES:
+        raise CheckpointError(
+            f"config_sentence_transformers.json says similarity_fn_name={name!r}.",
+            allowed=f"Known are {', '.join(SIMILARITIES)}.",
+        )
+    return str(name or SIMILARITIES[0])
 
 
 def _matryoshka(raw: Mapping[str, Any], sources: dict[str, str]) -> tuple[int, ...] | None:

@@ -87,7 +87,9 @@ class Registry:
         recipe = replace(recipes.resolve(checkpoint, settings), name=names[0])
         words = open_checkpoint(settings.tokenizer) if settings.tokenizer else recipe.transformer
         # Reading a large vocabulary takes about as long as mapping the weights.
-        loading = self._shared.tokenize_pool.submit(Tokenizer.load, words, do_lower_case=recipe.do_lower_case)
+        loading = self._shared.tokenize_pool.submit(
+            Tokenizer.load, words, do_lower_case=recipe.do_lower_case, num_rows=recipe.model.vocab_size
+        )
         try:
             runner = self._runner_factory(recipe, self.machine)
         except BaseException:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from . import models, weights
+from . import activations, models, weights
 from .config import MachineSettings
 from .device import Plan, plan
 from .layers.blocks import Hidden
@@ -108,6 +108,7 @@ def load_model(recipe: Recipe, plan: Plan) -> tuple[models.Model, Classifier | N
     classifier = None
     if recipe.classifier:
         num_labels = len(recipe.classifier.labels)
+        activations.check(recipe.classifier.activation, num_labels)
         classifier = build_classifier(stages, stored.head, recipe.model.hidden_size, num_labels, plan.device)
     return model.eval(), classifier
 

@@ -43,9 +43,10 @@ class Tokenizer:
         has_segments: Whether the second text of a pair gets segment ids other than 0.
     """
 
-    def __init__(self, files: TokenizerFiles) -> None:
+    def __init__(self, files: TokenizerFiles, num_rows: int | None = None) -> None:
         self._backend: Backend = files.backend
         self.vocab_size: int = files.backend.vocab_size
+        self._num_known = self.vocab_size if num_rows is None else min(num_rows, self.vocab_size)
         self.model_max_length: int | None = files.model_max_length
         self.pad_id: int | None = None if files.pad_token is None else self._backend.id_of(files.pad_token)
         single, pair = self._backend.encode(["a", ("a", "a")], True)
@@ -55,18 +56,20 @@ class Tokenizer:
         self.prompt_length = lru_cache(maxsize=1024)(self._prompt_length)
 
     @classmethod
-    def load(cls, checkpoint: Checkpoint, *, do_lower_case: bool = False) -> Tokenizer:
+    def load(cls, checkpoint: Checkpoint, *, do_lower_case: bool = False, num_rows: int | None = None) -> Tokenizer:
         """Read the tokenizer of a checkpoint.
 
         Args:
             checkpoint: The folder that holds the tokenizer's files.
             do_lower_case: Lower-case texts first, whatever the tokenizer's own files say.
+            num_rows: Rows of the model's table of words. A tokenizer may know more tokens than that (added ones that
+                the model was never given); an input that has one of them is refused. None for no such limit.
 
         Raises:
             CheckpointError: There are no tokenizer files, or they cannot be read.
             MissingExtra: Only `transformers` can read them, and it is not installed.
         """
-        return cls(read_files(checkpoint, do_lower_case=do_lower_case))
+        return cls(read_files(checkpoint, do_lower_case=do_lower_case), num_rows)
 
     def encode(
         self,
@@ -109,8 +112,13 @@ class Tokenizer:
             encoded.append(fitted)
         return encoded
 
-    def cut_text(self, text: str, most: int) -> str:
-        """The start of `text` that has at most `most` tokens, special ones not counted."""
+    def cut_text(self, text: str, most: int, index: int = 0) -> str:
+        """The start of `text` that has at most `most` tokens, special ones not counted; `index` names it in errors.
+
+        Raises:
+            BadInput: The text cannot be encoded as UTF-8, or the tokenizer does not know where its tokens are.
+        """
+        _check_utf8(text, index)
         while len(spans := self._backend.spans(text)) > most:
             # Tokens may overlap in a character, and what is left may split otherwise: so look again.
             shorter = text[: min(spans[most - 1][1], spans[most][0])]
@@ -127,7 +135,7 @@ class Tokenizer:
         Raises:
             BadInput: An id is not in the vocabulary.
         """
-        self._check_ids(np.asarray(ids, np.int64), 0, "the model")
+        self._check_ids(np.asarray(ids, np.int64), 0, "the model", self.vocab_size)
         return self._backend.decode([int(i) for i in ids], skip_special_tokens)
 
     def token_strings(self, ids: Sequence[int]) -> list[str]:
@@ -136,7 +144,7 @@ class Tokenizer:
         Raises:
             BadInput: An id is not in the vocabulary.
         """
-        self._check_ids(np.asarray(ids, np.int64), 0, "the model")
+        self._check_ids(np.asarray(ids, np.int64), 0, "the model", self.vocab_size)
         return [self._backend.token(int(i)) for i in ids]
 
     def _prompt_length(self, prefix: str, add_special_tokens: bool = True) -> int:
@@ -155,10 +163,12 @@ class Tokenizer:
         for index, (item, source) in enumerate(zip(inputs, sources, strict=True)):
             if isinstance(item, Tokens):
                 draft = _Draft(item.ids)
-                self._check_ids(item.ids, index, model_name)
+                self._check_ids(item.ids, index, model_name, self._num_known)
             else:
                 row = next(coded)
                 draft = _Draft(np.array(row.ids, np.int32), source, row)
+                if self._num_known < self.vocab_size:
+                    self._check_ids(draft.ids, index, model_name, self._num_known)
             if len(draft.ids) == 0:
                 raise BadInput(
                     f"Input {index} has no tokens. The decoder prompt cannot be empty.",
@@ -199,13 +209,13 @@ class Tokenizer:
             skip = max(self._num_leading if add_special_tokens else 0, skip - num_cut)
         return Encoded(ids, self._segments(draft.source, kept), min(skip, len(ids)), num_cut)
 
-    def _check_ids(self, ids: NDArray[Any], index: int, model_name: str) -> None:
-        outside = ids[(ids < 0) | (ids >= self.vocab_size)]
+    def _check_ids(self, ids: NDArray[Any], index: int, model_name: str, below: int) -> None:
+        outside = ids[(ids < 0) | (ids >= below)]
         if outside.size:
             raise BadInput(
                 f"Input {index}: Token id {outside[0]} is out of vocabulary.",
-                allowed=f"Token ids of {model_name} go from 0 to {self.vocab_size - 1}.",
-                fix="Tokenise with this model's own tokenizer.",
+                allowed=f"Token ids of {model_name} go from 0 to {below - 1}.",
+                fix="Tokenise with this model's own tokenizer, and leave out tokens that were added to it later.",
                 param="prompt_token_ids",
                 index=index,
             )

@@ -299,7 +299,7 @@ def test_settings_of_the_reference_are_noted_refused_or_unknown() -> None:
     with pytest.raises(ConfigError, match=r"max_model_len \(513\) is greater than the derived max_model_len \(512\)"):
         LLM(max_model_len=513)
     with pytest.warns(DeprecationWarning, match="call LLM.embed"), LLM(task="embedding", seed=1, max_num_seqs=3) as llm:
-        assert llm.get_supported_tasks() == ("embed",)
+        assert llm.get_supported_tasks() == ("embed", "token_embed")
 
 
 def test_a_closed_llm_says_so() -> None:

@@ -36,13 +36,23 @@ def test_the_default_model() -> None:
     assert (found.max_len, found.embedding_size, found.normalize) == (256, 384, True)
     assert found.steps == (Pooling(("mean",), path="1_Pooling"),)
     assert found.sources["max_len"] == "sentence_bert_config.json: max_seq_length"
-    assert (found.tasks, found.default_task) == (("embed",), "embed")
+    assert (found.tasks, found.default_task) == (("embed", "token_embed"), "embed")
 
 
 def test_every_value_has_a_source() -> None:
     found = resolve(open_checkpoint(""), ModelSettings())
     derived = {"name", "checkpoint", "transformer", "model", "sources"}
     assert set(found.sources) == set(found.__dataclass_fields__) - derived
+
+
+def test_every_value_of_a_classifier_has_a_source(tiny: Tiny) -> None:
+    found = recipe(tiny("bert", head="sequence_classification", num_labels=2), logit_mean=0.5)
+    assert found.classifier is not None
+    derived = {"name", "checkpoint", "transformer", "model", "sources"}
+    of_classifier = set(found.classifier.__dataclass_fields__) - {"head"}
+    assert set(found.sources) == (set(found.__dataclass_fields__) - derived) | of_classifier
+    assert (found.sources["logit_mean"], found.sources["logit_sigma"]) == ("user", "default")
+    assert (found.tasks, found.default_task) == (("classify", "token_classify"), "classify")
 
 
 def test_steps_in_their_order(tiny_sentence: TinySentence) -> None:

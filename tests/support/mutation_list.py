@@ -6,9 +6,10 @@ from typing import Final
 
 from .mutation import Mutation
 from .mutations_forward import ATTENTION, BLOCKS, EMBEDDINGS
+from .mutations_heads import CLASSIFIERS, SCORING, TOKEN_ROWS
 from .mutations_reading import READING, WEIGHTS
 
-MUTATIONS: Final = (*EMBEDDINGS, *BLOCKS, *ATTENTION, *READING, *WEIGHTS)
+MUTATIONS: Final = (*EMBEDDINGS, *BLOCKS, *ATTENTION, *READING, *WEIGHTS, *CLASSIFIERS, *TOKEN_ROWS, *SCORING)
 
 CONTROL: Final = Mutation(
     "control: only a comment changes",

@@ -164,16 +164,15 @@ def activation_of(dotted: str) -> nn.Module:
     Raises:
         CheckpointError: The name is another one.
     """
+    allowed = "Allowed are classes of torch.nn that need no arguments."
     name = dotted.rsplit(".", 1)[-1]
     kind = getattr(nn, name, None)
     if not dotted.startswith("torch.nn.") or not (isinstance(kind, type) and issubclass(kind, nn.Module)):
-        raise CheckpointError(
-            f"The activation {dotted!r} of a Dense module is not allowed.", allowed="Allowed are classes of torch.nn."
-        )
+        raise CheckpointError(f"The activation {dotted!r} is not allowed.", allowed=allowed)
     try:
         return kind()
     except TypeError as error:
-        raise CheckpointError(f"The activation {dotted!r} of a Dense module needs arguments: {error}.") from error
+        raise CheckpointError(f"The activation {dotted!r} needs arguments: {error}.", allowed=allowed) from error
 
 
 def _layer(step: Step) -> nn.Module:

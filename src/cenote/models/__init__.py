@@ -30,11 +30,14 @@ class ModelConfig(Protocol):
 
     Attributes:
         hidden_size: `D` of the last hidden state.
+        vocab_size: Rows of the table of words; every token id is below it.
         position_limit: Longest sequence that the positions allow, or None where there is no such limit.
     """
 
     @property
     def hidden_size(self) -> int: ...
+    @property
+    def vocab_size(self) -> int: ...
     @property
     def position_limit(self) -> int | None: ...
     @classmethod

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from ..activations import activate
 from ..types import Encoded, FloatArray, Input, Length, ReadKey
+from .embed import prompt_text
 
 if TYPE_CHECKING:
     import torch
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
     from ..layers.pooling import Spans
     from ..recipe import Recipe
     from ..tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
 
 NAME: Final = "classify"
 PER_TOKEN: Final = False
@@ -27,16 +32,21 @@ class Params:
 
     Args:
         use_activation: Whether the checkpoint's activation is applied to the logits; None as the settings say.
+        prompt_name: Name of one of the checkpoint's prompts, put before each text.
+        prompt: A text put before each text; wins over `prompt_name`.
         add_special_tokens: Whether the tokenizer adds its special tokens.
         raw_logits: Give the logits as the model made them, without calibration; what uses are made of.
     """
 
     use_activation: bool | None = None
+    prompt_name: str | None = None
+    prompt: str | None = None
     add_special_tokens: bool = True
     raw_logits: bool = False
 
     def check(self, recipe: Recipe) -> None:
-        """Nothing here depends on the checkpoint."""
+        """Raise `BadInput` where the checkpoint has no such prompt."""
+        prompt_text(recipe, self.prompt, self.prompt_name)
 
 
 def serves(recipe: Recipe) -> bool:
@@ -52,7 +62,9 @@ def default_params() -> Params:
 def encode(
     recipe: Recipe, tokenizer: Tokenizer, inputs: Sequence[Input], params: Params, length: Length
 ) -> list[Encoded]:
-    """Token ids of `inputs`, single texts or pairs."""
+    """Token ids of `inputs`, single texts or pairs; a prompt goes before each text, and before the first of a pair."""
+    if not params.raw_logits and reads_pairs(recipe, tokenizer) and any(isinstance(item, str) for item in inputs):
+        _say_alone(recipe.name)
     limit = recipe.max_len if length.limit is None else min(length.limit, recipe.max_len)
     return tokenizer.encode(
         inputs,
@@ -60,7 +72,25 @@ def encode(
         on_long=length.on_long,
         side=length.side,
         add_special_tokens=params.add_special_tokens,
+        prefix=prompt_text(recipe, params.prompt, params.prompt_name),
         model_name=recipe.name,
+    )
+
+
+def reads_pairs(recipe: Recipe, tokenizer: Tokenizer) -> bool:
+    """Whether a checkpoint looks like a cross-encoder that tells the texts of a pair apart by segment ids."""
+    classifier = recipe.classifier
+    one_label = classifier is not None and classifier.head == "sequence" and len(classifier.labels) == 1
+    return one_label and tokenizer.has_segments
+
+
+@functools.cache
+def _say_alone(name: str) -> None:
+    """Once for each model: a text alone is allowed, but most cross-encoders never saw one."""
+    log.warning(
+        "%s has one label and segment ids, so it most likely scores pairs; a text was given alone. "
+        "It is read as it is. Give a Pair, or call LLM.score.",
+        name,
     )
 
 

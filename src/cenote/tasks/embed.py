@@ -46,19 +46,7 @@ class Params:
         """Raise `BadInput` where the checkpoint does not allow `dimensions` or has no such prompt."""
         if self.dimensions is not None:
             _check_dimensions(self.dimensions, recipe)
-        if self.prompt is None and self.prompt_name is not None and self.prompt_name not in recipe.prompts:
-            raise BadInput(
-                f"{recipe.name} has no prompt named {self.prompt_name!r}.",
-                allowed=f"Its prompts are {', '.join(recipe.prompts) or 'none'}.",
-                param="prompt_name",
-            )
-
-    def prompt_text(self, recipe: Recipe) -> str:
-        """What is put before each text."""
-        if self.prompt is not None:
-            return self.prompt
-        name = self.prompt_name if self.prompt_name is not None else recipe.default_prompt_name
-        return recipe.prompts[name] if name is not None else ""
+        prompt_text(recipe, self.prompt, self.prompt_name)
 
 
 def serves(recipe: Recipe) -> bool:
@@ -75,7 +63,6 @@ def encode(
     recipe: Recipe, tokenizer: Tokenizer, inputs: Sequence[Input], params: Params, length: Length
 ) -> list[Encoded]:
     """Token ids of `inputs`; a prompt goes before each text, and before the first of a pair."""
-    prompt = params.prompt_text(recipe)
     limit = recipe.max_len if length.limit is None else min(length.limit, recipe.max_len)
     return tokenizer.encode(
         inputs,
@@ -83,7 +70,7 @@ def encode(
         on_long=length.on_long,
         side=length.side,
         add_special_tokens=params.add_special_tokens,
-        prefix=prompt,
+        prefix=prompt_text(recipe, params.prompt, params.prompt_name),
         skip_prefix=not recipe.pooling.include_prompt,
         model_name=recipe.name,
     )
@@ -119,6 +106,26 @@ def shape(recipe: Recipe, rows: FloatArray, params: Params) -> FloatArray:
         norms = np.linalg.norm(rows, axis=1, keepdims=True)
         rows = rows / np.maximum(norms, _NORM_EPS)
     return np.ascontiguousarray(rows)
+
+
+def prompt_text(recipe: Recipe, prompt: str | None, prompt_name: str | None) -> str:
+    """What is put before each text: `prompt`, else the prompt of that name, else the checkpoint's default, else "".
+
+    Raises:
+        BadInput: The checkpoint has no prompt of that name.
+    """
+    if prompt is not None:
+        return prompt
+    name = prompt_name if prompt_name is not None else recipe.default_prompt_name
+    if name is None:
+        return ""
+    if name not in recipe.prompts:
+        raise BadInput(
+            f"{recipe.name} has no prompt named {name!r}.",
+            allowed=f"Its prompts are {', '.join(recipe.prompts) or 'none'}.",
+            param="prompt_name",
+        )
+    return recipe.prompts[name]
 
 
 def _check_dimensions(dimensions: int, recipe: Recipe) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UnsupportedTask
+from ..outputs import PoolingParams
 
 if TYPE_CHECKING:
     from ..recipe import Recipe
@@ -28,6 +30,15 @@ def task(recipe: Recipe) -> str:
 
 
 def options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of the task: no activation unless one is asked for."""
-    asked = given.get("pooling_params") is not None or given.get("use_activation") is not None
-    return dict(given) if asked else {**given, "use_activation": False}
+    """Options of the task: no activation where none is asked for."""
+    asked: Any = given.get("pooling_params")
+    if given.get("use_activation") is not None:
+        return dict(given)
+    without = {name: value for name, value in given.items() if name != "use_activation"}
+    if asked is None or isinstance(asked, PoolingParams):
+        return {**without, "pooling_params": _raw(asked or PoolingParams())}
+    return {**without, "pooling_params": [_raw(one) for one in asked]}
+
+
+def _raw(params: PoolingParams) -> PoolingParams:
+    return params if params.use_activation is not None else replace(params, use_activation=False)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
-from .. import activations
+from ..activations import INCREASING, activate
 from ..errors import BadInput, UnsupportedTask
 from ..outputs import RerankResult
 from ..tasks import classify, embed
@@ -38,19 +38,23 @@ class Options:
     Args:
         use_activation: Whether a cross-encoder's activation is applied, or a bi-encoder's vectors are normalised; None
             as the checkpoint says.
+        dimensions: A bi-encoder's vectors are cut to this size first.
         max_tokens_per_query, max_tokens_per_doc: Texts are cut to so many tokens before they are paired; 0 for
             no cut.
         score_type: Overrides what the checkpoint is.
         template: Makes one text of a pair for a cross-encoder; wins over pairs.
         template_kwargs: Variables of the template.
+        add_special_tokens: Whether the tokenizer adds its special tokens.
     """
 
     use_activation: bool | None = None
+    dimensions: int | None = None
     max_tokens_per_query: int = 0
     max_tokens_per_doc: int = 0
     score_type: ScoreType | None = None
     template: str | None = None
     template_kwargs: dict[str, Any] | None = None
+    add_special_tokens: bool = True
 
 
 @dataclass(frozen=True)
@@ -86,8 +90,8 @@ class Scores:
 
     Args:
         scores: float32 `[N]`, as they are shown.
-        order: What they are ranked by, float32 `[N]`: the logits of a cross-encoder, which keep apart what an
-            activation rounds together; else the scores.
+        order: What they are ranked by, float32 `[N]`: the calibrated logits of a cross-encoder, which keep apart what
+            an activation rounds together; else the scores.
     """
 
     scores: FloatArray
@@ -146,10 +150,15 @@ def plan(recipe: Recipe, tokenizer: Tokenizer, data_1: Any, data_2: Any, options
     if how == "cross-encoder":
         return _paired(queries, documents, options)
     if options.template is not None:
-        raise BadInput(f"A template joins the pairs of a cross-encoder; this is a {how}.", param="chat_template")
+        what = f"chat_template was given, but {recipe.name} scores as a {how}."
+        raise BadInput(what, allowed="A template joins the pairs of a cross-encoder.", param="chat_template")
     first = [0] * len(documents) if len(queries) == 1 else list(range(len(queries)))
     second = [len(queries) + position for position in range(len(documents))]
-    params = embed.Params(normalize=options.use_activation)
+    params = embed.Params(
+        normalize=options.use_activation,
+        dimensions=options.dimensions,
+        add_special_tokens=options.add_special_tokens,
+    )
     return Plan(_TASKS[how], [*queries, *documents], params, first, second, how, options.use_activation)
 
 
@@ -159,8 +168,11 @@ def finish(recipe: Recipe, planned: Plan, outcome: Outcome) -> Scores:
     if planned.score_type == "cross-encoder":
         assert recipe.classifier is not None
         logits = np.asarray(rows, np.float32)
-        shown = activations.activate(logits, recipe.classifier, planned.use_activation)
-        return Scores(shown[:, 0], logits[:, 0])
+        shown = activate(logits, recipe.classifier, planned.use_activation)[:, 0]
+        # What does not grow with the logits is ranked as it is shown.
+        increases = recipe.classifier.activation in INCREASING
+        order = activate(logits, recipe.classifier, use_activation=False)[:, 0] if increases else shown
+        return Scores(shown, order)
     if planned.score_type == "bi-encoder":
         array = rows if isinstance(rows, np.ndarray) else np.stack(rows)
         scores = SIMILARITIES[recipe.similarity](array[planned.first], array[planned.second])
@@ -170,20 +182,26 @@ def finish(recipe: Recipe, planned: Plan, outcome: Outcome) -> Scores:
     return Scores(scores, scores)
 
 
+def check_ranking(query: Any, top_n: int | None) -> None:
+    """Raise `BadInput` where `query` is not one text, or `top_n` is no number of documents."""
+    if not isinstance(query, str):
+        what = f"The query is of type {type(query).__name__}."
+        raise BadInput(what, allowed="A ranking has one query, a text.", fix="Call score for pairs.", param="query")
+    if top_n is not None and (not _is_whole(top_n) or top_n < 0):
+        allowed = "It is a whole number of at least 0, where 0 keeps all."
+        raise BadInput(f"top_n={top_n!r}.", allowed=allowed, param="top_n")
+
+
 def ranking(
-    scores: Scores, documents: Sequence[str], top_n: int | None = None, min_score: float | None = None
+    scores: Scores, documents: str | Sequence[str], top_n: int | None = None, min_score: float | None = None
 ) -> list[RerankResult]:
     """Documents from best to worst.
 
     Args:
         top_n: How many to keep; None or 0 for all.
         min_score: Leave out what scores below it.
-
-    Raises:
-        BadInput: `top_n` is negative.
     """
-    if top_n is not None and top_n < 0:
-        raise BadInput(f"top_n={top_n}.", allowed="It is at least 0, where 0 keeps all.", param="top_n")
+    documents = [documents] if isinstance(documents, str) else documents
     shown = scores.scores.tolist()
     order = [index for index in scores.ranked() if min_score is None or shown[index] >= min_score]
     return [RerankResult(index, shown[index], documents[index]) for index in order[: top_n or None]]
@@ -207,8 +225,13 @@ def _paired(queries: list[str], documents: list[str], options: Options) -> Plan:
         inputs = [template.render(query, document, options.template_kwargs or {}) for query, document in pairs]
     else:
         inputs = [Pair(query, document) for query, document in pairs]
+    if options.dimensions is not None:
+        what = "dimensions was given, but a cross-encoder has no vectors."
+        raise BadInput(what, fix="Leave it out.", param="dimensions")
     each = range(len(inputs))
-    raw = classify.Params(raw_logits=True)
+    # A template says all there is to say; without one, the checkpoint's default prompt goes before the query.
+    prompt = None if options.template is None else ""
+    raw = classify.Params(raw_logits=True, prompt=prompt, add_special_tokens=options.add_special_tokens)
     return Plan("classify", inputs, raw, each, each, "cross-encoder", options.use_activation)
 
 
@@ -229,8 +252,12 @@ def _texts(given: Any, param: str) -> list[str]:
 
 
 def _cut(texts: list[str], most: int, param: str, recipe: Recipe, tokenizer: Tokenizer) -> list[str]:
-    if most < 0:
-        raise BadInput(f"{param} must be a non-negative integer, not {most}.", param=param)
+    if not _is_whole(most) or most < 0:
+        raise BadInput(f"{param} must be a non-negative integer, not {most!r}.", param=param)
     if most >= recipe.max_len:
         raise BadInput(f"{param} ({most}) must be less than max_model_len ({recipe.max_len}).", param=param)
-    return [tokenizer.cut_text(text, most) for text in texts] if most else texts
+    return [tokenizer.cut_text(text, most, index) for index, text in enumerate(texts)] if most else texts
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
