@@ -44,6 +44,9 @@ class ModelSettings:
     )
     logit_mean: float | None = setting(None, "Subtracted from the logits of a classifier.")
     logit_sigma: float | None = setting(None, "The logits of a classifier are divided by it; not 0.")
+    chat_template: str | None = setting(
+        None, "Jinja template, inline or its path, for conversations and for the pairs of a cross-encoder."
+    )
     trust_remote_code: bool = setting(False, "Accepted for the reference's users; no remote code is ever needed.")
 
 
@@ -73,6 +76,7 @@ class ServerSettings:
     port: int = setting(8000, "Port to listen on; 0 takes a free one.")
     served_model_name: tuple[str, ...] = setting((), "Name clients use for the model; repeat for aliases.")
     api_key: tuple[str, ...] = setting((), "Key that clients must send; repeat for several.", secret=True)
+    trust_request_chat_template: bool = setting(False, "Let requests bring their own chat templates.")
     max_body_bytes: int = setting(64 * 1024 * 1024, "Largest request body; larger ones get 413.")
     drain_s: float = setting(30.0, "Seconds that running requests get to finish after SIGTERM.")
     log_level: Literal["debug", "info", "warning", "error"] = setting("info", "Least severe message that is logged.")

@@ -168,6 +168,28 @@ def old_task(task: str) -> None:
     )
 
 
+def renamed_task(task: str, recipe: Recipe) -> tuple[str, str]:
+    """What an old name of a task means for a checkpoint, and a warning that names the new one.
+
+    A current name comes back as it is, with an empty warning.
+    """
+    classifier = recipe.classifier
+    is_cross_encoder = classifier is not None and classifier.head == "sequence" and len(classifier.labels) == 1
+    per_token = "token_classify" if "token_classify" in recipe.tasks else "token_embed"
+    new = {
+        "embedding": "embed",
+        "score": "classify" if is_cross_encoder else "embed",
+        "reward": per_token,
+        "encode": per_token,
+    }.get(task)
+    if new is None:
+        return task, ""
+    if new in recipe.tasks:
+        return new, f"task={task} is an old name, say task={new}"
+    default = recipe.default_task
+    return default, f"task={task} is an old name of {new}, which this model does not serve; say task={default}"
+
+
 def length_of(
     truncate_prompt_tokens: int | None, truncation_side: str | None, recipe: Recipe, default: Length
 ) -> Length:

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from . import modules as st
+from . import templates
 from .checkpoint import Checkpoint
 from .classifying import Classifying, classifying
 from .config import ModelSettings
@@ -52,6 +53,8 @@ class Recipe:
         matryoshka_dims: Sizes that rows may be cut to; () for none, None for any.
         classifier: What its logits mean; None for an embedder.
         dimensions: Size that rows are cut to where a request names none; None for the full size.
+        chat_template: The user's own, for conversations and for the pairs of a cross-encoder; None for the tokenizer's,
+            which is for conversations only.
         sources: Name of a value -> where it comes from.
     """
 
@@ -74,6 +77,7 @@ class Recipe:
     matryoshka_dims: tuple[int, ...] | None
     dimensions: int | None
     classifier: Classifying | None
+    chat_template: str | None
     sources: Mapping[str, str]
 
     @cached_property
@@ -117,6 +121,7 @@ def resolve(checkpoint: Checkpoint, settings: ModelSettings) -> Recipe:
     sources["do_lower_case"] = "sentence_bert_config.json" if listed and listed.do_lower_case else "default"
     sources["dtype"] = "user" if settings.dtype != "auto" else "default"
     sources["stored_dtype"] = "the weights"
+    sources["chat_template"] = "default: the tokenizer's" if settings.chat_template is None else "user"
     return Recipe(
         name=checkpoint.name,
         checkpoint=checkpoint,
@@ -137,6 +142,7 @@ def resolve(checkpoint: Checkpoint, settings: ModelSettings) -> Recipe:
         matryoshka_dims=_matryoshka(raw, sources),
         dimensions=_dimensions(settings_st, sources),
         classifier=classifier,
+        chat_template=None if settings.chat_template is None else templates.from_setting(settings.chat_template),
         sources=sources,
     )
 

@@ -6,7 +6,7 @@ is `transformers.AutoTokenizer`: same ids, same segment ids, same tokens left af
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -39,7 +39,9 @@ class Tokenizer:
     Attributes:
         vocab_size: Every id is below it, those of added tokens included.
         model_max_length: Longest input in tokens by the tokenizer's own files, None where they do not say.
+        special_tokens: Those that its files name, by their name there, such as `bos_token`.
         pad_id: Id of the token that others pad with; here it only parts two texts that were read apart.
+        chat_template: Makes one text of a conversation; None where its files hold none.
         has_segments: Whether the second text of a pair gets segment ids other than 0.
     """
 
@@ -48,7 +50,10 @@ class Tokenizer:
         self.vocab_size: int = files.backend.vocab_size
         self._num_known = self.vocab_size if num_rows is None else min(num_rows, self.vocab_size)
         self.model_max_length: int | None = files.model_max_length
-        self.pad_id: int | None = None if files.pad_token is None else self._backend.id_of(files.pad_token)
+        self.special_tokens: Mapping[str, str] = files.special_tokens
+        pad = files.special_tokens.get("pad_token")
+        self.pad_id: int | None = None if pad is None else self._backend.id_of(pad)
+        self.chat_template: str | None = files.chat_template
         single, pair = self._backend.encode(["a", ("a", "a")], True)
         self._single_segments = files.may_have_segments and any(single.type_ids)
         self.has_segments: bool = files.may_have_segments and any(pair.type_ids)

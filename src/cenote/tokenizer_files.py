@@ -8,7 +8,8 @@ does beside a `tokenizer.json`; a model trained to read its embedding at the end
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, normalizers, pre_tokenizers, processors
@@ -56,13 +57,15 @@ class TokenizerFiles:
         backend: Makes ids.
         model_max_length: Longest input in tokens by `tokenizer_config.json`, None where it says nothing.
         may_have_segments: False where the model takes no segment ids, whatever the post-processor says.
-        pad_token: The token that others pad with, None where the files name none.
+        special_tokens: Those that the files name, by their name there, such as `pad_token`.
+        chat_template: Makes one text of a conversation, None where the files hold none.
     """
 
     backend: Backend
     model_max_length: int | None
     may_have_segments: bool
-    pad_token: str | None = None
+    special_tokens: Mapping[str, str] = field(default_factory=dict)
+    chat_template: str | None = None
 
 
 def read_files(checkpoint: Checkpoint, *, do_lower_case: bool = False) -> TokenizerFiles:
@@ -85,8 +88,9 @@ def read_files(checkpoint: Checkpoint, *, do_lower_case: bool = False) -> Tokeni
         backend = _from_transformers(checkpoint, do_lower_case)
     names = config.get("model_input_names")
     segments = "token_type_ids" in names if isinstance(names, list) else name not in _WITHOUT_SEGMENTS
-    pad = named.get("pad_token")
-    return TokenizerFiles(backend, _max_length(config), segments, pad["content"] if isinstance(pad, dict) else pad)
+    return TokenizerFiles(
+        backend, _max_length(config), segments, _special_tokens(named), _chat_template(config, checkpoint)
+    )
 
 
 def _from_json(checkpoint: Checkpoint) -> Tokenizer:
@@ -143,6 +147,23 @@ def _max_length(config: dict[str, Any]) -> int | None:
     value = config.get("model_max_length")
     # Files without a limit hold 1e30 here.
     return int(value) if isinstance(value, (int, float)) and 0 < value < 1e9 else None
+
+
+def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
+    named = {key: config.get(key) for key in _SPECIAL_KEYS}
+    contents = {key: token.get("content") if isinstance(token, dict) else token for key, token in named.items()}
+    return {key: token for key, token in contents.items() if isinstance(token, str)}
+
+
+def _chat_template(config: Mapping[str, Any], checkpoint: Checkpoint) -> str | None:
+    path = checkpoint.path("chat_template.jinja")
+    if path is not None:
+        return path.read_text(encoding="utf-8")
+    stated = config.get("chat_template")
+    if isinstance(stated, list):
+        # Several under names; conversations without tools take this one.
+        stated = next((one.get("template") for one in stated if one.get("name") == "default"), None)
+    return stated if isinstance(stated, str) else None
 
 
 def _with_special_tokens_map(config: dict[str, Any], checkpoint: Checkpoint) -> dict[str, Any]:

@@ -210,9 +210,9 @@ def test_templates_join_a_pair(crossed: CrossEncoderFolder) -> None:
                 scores(llm, QUERY, "b", chat_template=template, pooling_params=bad)
         for broken, message in (
             ("{% if %}", "cannot be read"),
-            ("{{ raise_exception('no') }}", "fails on a pair: TemplateError: no"),
-            ("{{ ''.__class__.__mro__ }}", "fails on a pair: SecurityError"),
-            ("{{ messages.append(1) }}", "fails on a pair: SecurityError"),
+            ("{{ raise_exception('no') }}", "fails on its messages: TemplateError: no"),
+            ("{{ ''.__class__.__mro__ }}", "fails on its messages: SecurityError"),
+            ("{{ messages.append(1) }}", "fails on its messages: SecurityError"),
         ):
             with pytest.raises(BadInput, match=message):
                 scores(llm, QUERY, "b", chat_template=broken)

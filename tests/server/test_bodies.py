@@ -13,37 +13,48 @@ from cenote.server.routes import ROUTES, Route
 EMBEDDINGS = [route for route in ROUTES if route.path == "/v1/embeddings"]
 DEEP = 100_000
 
-BROKEN = {
+# No route takes these, whatever its own field is called.
+_BROKEN = {
     "empty": b"",
-    "not-json": b"input=a",
+    "not-json": b"FIELD=a",
     "null": b"null",
     "list": b"[]",
-    "cut-off": b'{"input": "a"',
-    "trailing": b'{"input": "a"} b',
-    "not-utf-8": b'{"input": "\xff"}',
-    "utf-16": '{"input": "a"}'.encode("utf-16"),
-    "lone-surrogate": rb'{"input": "\ud800"}',
-    "lone-surrogate-in-a-key": rb'{"input": "a", "\udfff": 1}',
-    "nan": b'{"input": "a", "dimensions": NaN}',
+    "cut-off": b'{"FIELD": "a"',
+    "trailing": b'{"FIELD": "a"} b',
+    "not-utf-8": b'{"FIELD": "\xff"}',
+    "utf-16": '{"FIELD": "a"}'.encode("utf-16"),
+    "lone-surrogate": rb'{"FIELD": "\ud800"}',
+    "lone-surrogate-in-a-key": rb'{"FIELD": "a", "\udfff": 1}',
+    "nan": b'{"FIELD": "a", "other": NaN}',
+    "deep": b'{"FIELD": ' + b"[" * DEEP + b"]" * DEEP + b"}",
+    "deep-in-a-record": b'{"FIELD": [{"role": ' + b"[" * DEEP + b"]" * DEEP + b"}]}",
+    "deep-in-an-unknown-field": b'{"FIELD": "a", "other": ' + b"[" * DEEP + b"]" * DEEP + b"}",
+    "twice": b'{"FIELD": "a", "FIELD": "b"}',
+    "no-text": b'{"FIELD": null}',
+    "truth": b'{"FIELD": [true]}',
+    "fraction": b'{"FIELD": [1.5]}',
+    "too-deep-a-list": b'{"FIELD": [[[1]]]}',
+}
+# These have a field of vectors that is wrong.
+_WRONG = {
     "infinity": b'{"input": "a", "dimensions": 1e999}',
     "too-wide": b'{"input": "a", "priority": 9223372036854775808}',
-    "deep": b'{"input": ' + b"[" * DEEP + b"]" * DEEP + b"}",
-    "deep-in-an-unknown-field": b'{"input": "a", "other": ' + b"[" * DEEP + b"]" * DEEP + b"}",
-    "twice": b'{"input": "a", "input": "b"}',
-    "no-text": b'{"input": null}',
-    "truth": b'{"input": [true]}',
-    "fraction": b'{"input": [1.5]}',
-    "too-deep-a-list": b'{"input": [[[1]]]}',
     "choice": b'{"input": "a", "encoding_format": "hex"}',
     "salt": b'{"input": "a", "cache_salt": "a/b"}',
     "below": b'{"input": "a", "truncate_prompt_tokens": -2}',
 }
+BROKEN = tuple(_BROKEN)
 
 
-@pytest.mark.parametrize("name", BROKEN)
+def broken(name: str, field: str) -> bytes:
+    """A broken body for a route whose main field is called `field`."""
+    return _BROKEN[name].replace(b"FIELD", field.encode())
+
+
+@pytest.mark.parametrize("name", [*BROKEN, *_WRONG])
 def test_broken_bodies_are_400(name: str) -> None:
     with pytest.raises(Refusal) as caught:
-        bodies.decode(BROKEN[name], EMBEDDINGS)
+        bodies.decode(_WRONG.get(name) or broken(name, "input"), EMBEDDINGS)
     assert caught.value.status_code == 400
     assert "Traceback" not in caught.value.detail
 
@@ -73,6 +84,12 @@ def test_unknown_fields_are_passed_over_and_named() -> None:
     assert isinstance(decoded.body, EmbeddingRequest)
     assert decoded.ignored == ("use_activations", "é,")
     assert bodies.named(decoded.ignored) == "use_activations, %C3%A9%2C"
+
+
+def test_the_row_that_a_body_is_for_names_its_own_choices() -> None:
+    invocations = [route for route in ROUTES if route.path == "/invocations"]
+    with pytest.raises(Refusal, match="bi-encoder, cross-encoder, late-interaction"):
+        bodies.decode(b'{"query": "a", "documents": ["b"], "score_type": "other"}', invocations)
 
 
 def test_rows_that_share_a_path_are_told_apart_by_their_keys() -> None:

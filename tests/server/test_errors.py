@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import httpx
@@ -9,7 +10,8 @@ import pytest
 
 from support.texts import edge_texts
 
-from .test_bodies import BROKEN
+from .conftest import BODIES, KIND_OF, LONG_CALLS, Kind
+from .test_bodies import BROKEN, broken
 
 JSON = {"content-type": "application/json"}
 LONG = edge_texts()[-1]
@@ -24,10 +26,23 @@ def error(response: httpx.Response, status: int) -> dict[str, Any]:
     return found
 
 
+def ask(request: pytest.FixtureRequest, path: str, **given: Any) -> httpx.Response:
+    """Ask the server of the model that answers `path`."""
+    kind: Kind = request.getfixturevalue(KIND_OF[path])
+    return httpx.post(kind.server.url + path, timeout=60, **given)
+
+
 @pytest.mark.parametrize("name", BROKEN)
-def test_broken_bodies(client: httpx.Client, name: str) -> None:
-    found = error(client.post("/v1/embeddings", content=BROKEN[name], headers=JSON), 400)
-    assert found["type"] == "Bad Request"
+@pytest.mark.parametrize("path", BODIES)
+def test_broken_bodies(request: pytest.FixtureRequest, path: str, name: str) -> None:
+    body = broken(name, next(iter(BODIES[path])))
+    found = error(ask(request, path, content=body, headers=JSON), 400)
+    assert found["type"] in ("Bad Request", "BadRequestError")
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_every_route_answers_what_it_should(request: pytest.FixtureRequest, path: str) -> None:
+    assert ask(request, path, json=BODIES[path]).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -63,9 +78,10 @@ def test_wrong_values(client: httpx.Client, body: dict[str, Any], param: str, pa
 
 
 @pytest.mark.parametrize("content_type", [None, "text/plain", "application/x-www-form-urlencoded"])
-def test_only_json_is_allowed(client: httpx.Client, content_type: str | None) -> None:
+@pytest.mark.parametrize("path", BODIES)
+def test_only_json_is_allowed(request: pytest.FixtureRequest, path: str, content_type: str | None) -> None:
     headers = {} if content_type is None else {"content-type": content_type}
-    found = error(client.post("/v1/embeddings", content=b'{"input": "a"}', headers=headers), 400)
+    found = error(ask(request, path, content=json.dumps(BODIES[path]).encode(), headers=headers), 400)
     assert "Unsupported Media Type: Only 'application/json' is allowed" in found["message"]
 
 
@@ -74,8 +90,9 @@ def test_a_content_type_may_have_parameters(client: httpx.Client) -> None:
     assert client.post("/v1/embeddings", content=b'{"input": "a"}', headers=headers).status_code == 200
 
 
-def test_unknown_model(client: httpx.Client) -> None:
-    found = error(client.post("/v1/embeddings", json={"input": "a", "model": "other"}), 404)
+@pytest.mark.parametrize("path", BODIES)
+def test_unknown_model(request: pytest.FixtureRequest, path: str) -> None:
+    found = error(ask(request, path, json={**BODIES[path], "model": "other"}), 404)
     assert "The model `other` does not exist." in found["message"]
     assert found["type"] == "NotFoundError"
 
@@ -96,10 +113,11 @@ def test_bodies_over_the_limit(client: httpx.Client, chunked: bool) -> None:
     assert "2000000 bytes" in error(response, 413)["message"]
 
 
-def test_a_deadline_that_passes(client: httpx.Client) -> None:
-    texts = [f"{number} text" for number in range(2000)]
-    headers = {"x-request-timeout-ms": "1"}
-    found = error(client.post("/v1/embeddings", json={"input": texts}, headers=headers), 504)
+@pytest.mark.parametrize("path", LONG_CALLS)
+def test_a_deadline_that_passes(client: httpx.Client, path: str) -> None:
+    field, other = LONG_CALLS[path]
+    body = {field: [f"{number} text" for number in range(2000)], **other}
+    found = error(client.post(path, json=body, headers={"x-request-timeout-ms": "1"}), 504)
     assert "deadline" in found["message"]
 
 

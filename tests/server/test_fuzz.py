@@ -14,25 +14,23 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from .running import Server
+from .conftest import BODIES, Kind
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 
 
 @pytest.mark.parametrize("valid", [True, False])
-@pytest.mark.parametrize(
-    ("path", "method"),
-    [("/v1/embeddings", "POST"), ("/tokenize", "POST"), ("/detokenize", "POST")],
-)
-def test_made_up_requests(server: Server, path: str, method: str, valid: bool) -> None:
-    operation = schemathesis.openapi.from_url(f"{server.url}/openapi.json")[path][method]
+@pytest.mark.parametrize(("kind", "path"), [(path, path) for path in BODIES], indirect=["kind"])
+def test_made_up_requests(kind: Kind, path: str, valid: bool) -> None:
+    url = kind.server.url
+    operation = schemathesis.openapi.from_url(f"{url}/openapi.json")[path]["POST"]
     statuses = set()
     mode = schemathesis.GenerationMode.POSITIVE if valid else schemathesis.GenerationMode.NEGATIVE
 
     @settings(max_examples=25, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(case=operation.as_strategy(generation_mode=mode))
     def ask(case: schemathesis.Case[Any]) -> None:
-        statuses.add(case.call_and_validate(base_url=server.url, checks=CHECKS, timeout=60).status_code)
+        statuses.add(case.call_and_validate(base_url=url, checks=CHECKS, timeout=60).status_code)
 
     ask()
     assert statuses

@@ -19,7 +19,7 @@ from cenote.errors import ConfigError
 from cenote.server.serve import bind, serve
 from support.texts import paragraphs
 
-from .conftest import NAME
+from .conftest import LONG_CALLS, NAME
 from .running import Server
 
 # One thread and small batches: a call of this size runs for seconds, so that things can happen meanwhile.
@@ -27,9 +27,10 @@ SLOW_MACHINE = {"num_workers": 1, "threads_per_worker": 1, "max_batch_tokens": 2
 PATIENCE_S = 30
 
 
-def slow_body(num_inputs: int = 2000) -> bytes:
+def slow_body(num_inputs: int = 2000, path: str = "/v1/embeddings") -> bytes:
+    field, other = LONG_CALLS[path]
     texts = [f"{number} {text[:150]}" for number, text in enumerate(paragraphs(50) * (num_inputs // 50))]
-    return json.dumps({"input": texts, "truncate_prompt_tokens": -1}).encode()
+    return json.dumps({field: texts, **other, "truncate_prompt_tokens": -1}).encode()
 
 
 @pytest.fixture
@@ -51,12 +52,12 @@ def wait_for(server: Server, name: str, value: float, **labels: str) -> None:
         time.sleep(0.01)
 
 
-def send(server: Server, body: bytes) -> socket.socket:
-    """Send a request for vectors and do not wait for the answer."""
+def send(server: Server, body: bytes, path: str = "/v1/embeddings") -> socket.socket:
+    """Send a request and do not wait for the answer."""
     place = urlsplit(server.url)
     connection = socket.create_connection((place.hostname, place.port))
     head = (
-        f"POST /v1/embeddings HTTP/1.1\r\nHost: {place.netloc}\r\nContent-Type: application/json\r\n"
+        f"POST {path} HTTP/1.1\r\nHost: {place.netloc}\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\n\r\n"
     )
     connection.sendall(head.encode() + body)
@@ -64,12 +65,13 @@ def send(server: Server, body: bytes) -> socket.socket:
 
 
 def test_a_client_that_leaves_cancels_its_call(slow: Server) -> None:
-    connection = send(slow, slow_body())
-    wait_for(slow, "cenote_open_calls", 1)
-    connection.close()
-    wait_for(slow, "cenote_calls_ended_total", 1, end="cancelled")
-    wait_for(slow, "cenote_waiting_sequences", 0)
-    assert metric(slow, "cenote_http_requests_total", status="499") == 1
+    for number, path in enumerate(LONG_CALLS, 1):
+        connection = send(slow, slow_body(path=path), path)
+        wait_for(slow, "cenote_open_calls", 1)
+        connection.close()
+        wait_for(slow, "cenote_calls_ended_total", number, end="cancelled")
+        wait_for(slow, "cenote_waiting_sequences", 0)
+        assert metric(slow, "cenote_http_requests_total", path=path, status="499") == 1
     assert httpx.post(f"{slow.url}/v1/embeddings", json={"input": "a"}, timeout=60).status_code == 200
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -11,8 +13,13 @@ import orjson
 import pytest
 
 from cenote.server import openapi
+from cenote.server.classify import ClassificationResponse
 from cenote.server.openai import EmbeddingResponse
+from cenote.server.pooling import PoolingResponse
 from cenote.server.routes import ROUTES
+from cenote.server.scoring import RerankResponse, ScoreResponse
+
+from .conftest import BODIES, Kind
 
 
 @pytest.fixture
@@ -61,6 +68,43 @@ def test_answers_fit_the_document(client: httpx.Client, document: dict[str, Any]
             check(document, path, "post", client.post(path, json=body))
 
 
+@pytest.mark.parametrize(
+    ("kind", "path", "body"),
+    [
+        ("classifier", "/classify", {"input": ["a", "b"]}),
+        ("embedder", "/classify", {"input": "a"}),
+        ("classifier", "/pooling", {"input": ["a", "b"], "task": "token_classify"}),
+        ("classifier", "/pooling", {"input": "a", "encoding_format": "base64"}),
+        ("classifier", "/pooling", {"input": "a", "encoding_format": "bytes_only"}),
+        ("classifier", "/invocations", {"input": "a"}),
+        ("token_classifier", "/invocations", {"input": "a"}),
+        ("cross_encoder", "/score", {"text_1": "a", "text_2": ["b", "c"]}),
+        ("cross_encoder", "/v1/rerank", {"query": "a", "documents": ["b", "c"]}),
+        ("cross_encoder", "/v2/rerank", {"query": "a", "documents": ["b", "c"], "return_documents": False}),
+        ("classifier", "/rerank", {"query": "a", "documents": ["b", "c"]}),
+    ],
+    indirect=["kind"],
+)
+def test_answers_of_every_kind_fit_the_document(kind: Kind, path: str, body: dict[str, Any]) -> None:
+    document = httpx.get(f"{kind.server.url}/openapi.json").json()
+    check(document, path, "post", kind.ask(path, **body))
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "answer"),
+    [
+        ("classifier", "/classify", ClassificationResponse),
+        ("classifier", "/pooling", PoolingResponse),
+        ("cross_encoder", "/score", ScoreResponse),
+        ("cross_encoder", "/rerank", RerankResponse),
+    ],
+    indirect=["kind"],
+)
+def test_answers_have_exactly_the_fields_of_their_type(kind: Kind, path: str, answer: type[msgspec.Struct]) -> None:
+    content = kind.post(path, **BODIES[path]).content
+    assert msgspec.to_builtins(msgspec.json.decode(content, type=answer)) == orjson.loads(content)
+
+
 def test_vectors_fit_their_type_exactly(client: httpx.Client) -> None:
     answer = client.post("/v1/embeddings", json={"input": ["a", "b"]}).content
     typed = msgspec.json.decode(answer, type=EmbeddingResponse)
@@ -74,3 +118,13 @@ def test_keys_are_part_of_the_document() -> None:
     assert "401" in with_keys["paths"]["/metrics"]["get"]["responses"]
     assert "401" not in with_keys["paths"]["/health"]["get"]["responses"]
     assert "securitySchemes" not in without["components"]
+
+
+def test_the_page_is_what_the_table_says() -> None:
+    path = Path(__file__).parents[2] / "docs" / "make_http.py"
+    spec = importlib.util.spec_from_file_location("make_http", path)
+    assert spec is not None
+    assert spec.loader is not None
+    make_http = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(make_http)
+    assert path.with_name("http.md").read_text(encoding="utf-8") == make_http.page(), "run `python docs/make_http.py`"

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from transformers import AutoTokenizer
 
-from .conftest import ALIAS, KEY, NAME
+from .conftest import ALIAS, BODIES, KEY, NAME
 from .running import Server
 
 TEXT = "Water rises slowly in a cenote."
@@ -72,7 +72,7 @@ def test_tokenize_has_no_limit(client: httpx.Client) -> None:
     ("path", "body", "status", "param"),
     [
         ("/tokenize", {}, 400, "prompt"),
-        ("/tokenize", {"messages": [{"role": "user", "content": "a"}]}, 400, "prompt"),
+        ("/tokenize", {"messages": [{"role": "user", "content": "a"}]}, 400, "messages"),
         ("/tokenize", {"prompt": "a", "model": "other"}, 404, None),
         ("/detokenize", {}, 400, None),
         ("/detokenize", {"tokens": [-1]}, 400, "tokens[0]"),
@@ -169,5 +169,5 @@ def test_keys_in_every_form(guarded: Server, headers: dict[str, str]) -> None:
     ],
 )
 def test_wrong_keys(guarded: Server, headers: dict[str, str]) -> None:
-    for path in ("/tokenize", "/vllm/detokenize", "/v1/embeddings"):
+    for path in (*BODIES, "/vllm/detokenize", "/vllm/v2/rerank"):
         assert httpx.post(guarded.url + path, json={"prompt": "a"}, headers=headers).status_code == 401

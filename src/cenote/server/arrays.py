@@ -22,7 +22,7 @@ _TORCH_NAMES = {"bfloat16": "bfloat16", "fp8_e4m3": "float8_e4m3fn", "fp8_e5m2":
 
 
 def numbers(rows: FloatArray | list[FloatArray]) -> list[FloatArray]:
-    """Rows ready for orjson's numpy support: contiguous float32, one array per input."""
+    """Rows ready for orjson's numpy support: contiguous float32, one array of any shape per input."""
     return list(_each(rows, np.ascontiguousarray))
 
 

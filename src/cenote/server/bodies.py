@@ -81,6 +81,7 @@ def decode(raw: bytes, rows: Sequence[Route]) -> Decoded:
     Raises:
         Refusal: 400, with the field at fault.
     """
+    route = rows[-1]
     try:
         names = [key.name for key in _TOP_LEVEL.decode(raw)]
         seen = set(names)
@@ -91,7 +92,7 @@ def decode(raw: bytes, rows: Sequence[Route]) -> Decoded:
         assert route.request is not None, "only routes with a body are decoded"
         body = _decoder(route.request).decode(raw)
     except msgspec.ValidationError as error:
-        raise _wrong_field(str(error), rows[-1]) from None
+        raise _wrong_field(str(error), route) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         lone = " A lone surrogate such as \\ud800 is no character." if b"\\ud" in raw.lower() else ""
         raise Refusal(400, f"The body is not JSON: {error}.{lone} Send one JSON object in UTF-8.") from None

@@ -4,19 +4,47 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
 from starlette.requests import Request
 
-from ..errors import BadInput, Cancelled
+from ..errors import BadInput, Cancelled, CenoteError
 from ..types import Input, Length, Outcome
+from .bodies import OFF_LOOP_BYTES
+from .schemas import CallFields
 
 if TYPE_CHECKING:
     from ..engine import Engine
+    from .door import Door
+
+T = TypeVar("T")
 
 TIMEOUT_HEADER = "x-request-timeout-ms"
 """Request header: milliseconds that the client will wait; later the answer is 504 and the work is dropped."""
+
+_MEDIA_FIELDS = ("mm_processor_kwargs", "media_io_kwargs", "prompt_embeds")
+
+
+def begin(door: Door, request: Request, body: CallFields) -> Engine:
+    """The model that a body is for, once nothing in it must be refused; the body's own id becomes the request's.
+
+    Raises:
+        BadInput: A field would change the result and is not served.
+        ModelNotFound: There is no such model.
+    """
+    given = [name for name in _MEDIA_FIELDS if says_something(getattr(body, name, msgspec.UNSET))]
+    if given:
+        raise BadInput(
+            f"The request has {', '.join(given)}, which would change the result and is not served.",
+            allowed="Inputs are texts and token ids.",
+            param=given[0],
+        )
+    if body.request_id:
+        request.state.request_id = body.request_id
+    return door.registry.get(body.model)
 
 
 async def run(
@@ -27,9 +55,9 @@ async def run(
     params: Any,
     *,
     length: Length,
-    lane: Literal["interactive", "bulk"] = "interactive",
+    priority: int = 0,
 ) -> Outcome:
-    """Run `inputs` through `engine` as one call.
+    """Run `inputs` through `engine` as one call; a `priority` above 0 lets others go first.
 
     Raises:
         CenoteError: Whatever the call ended with; `Cancelled` when the client closed its connection.
@@ -39,7 +67,7 @@ async def run(
         inputs,
         params,
         length=length,
-        lane=lane,
+        lane="bulk" if priority > 0 else "interactive",
         deadline_s=_deadline_s(request),
         request_id=request.state.request_id,
     )
@@ -49,10 +77,38 @@ async def run(
         await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
             raise Cancelled("The client closed the connection before the answer was ready.")
-        return work.result()
+        outcome = work.result()
     finally:
         gone.cancel()
         work.cancel()
+    outcome.raise_first()
+    return outcome
+
+
+async def aside(size: int, work: Callable[..., T], *args: Any) -> T:
+    """Do `work` here if it is small, `size` being about how many bytes it goes through, else in a thread."""
+    if size < OFF_LOOP_BYTES:
+        return work(*args)
+    return await asyncio.to_thread(work, *args)
+
+
+def says_something(value: msgspec.Raw | msgspec.UnsetType) -> bool:
+    """Whether a field that is not served is there and neither null nor empty."""
+    return value is not msgspec.UNSET and bytes(value) not in (b"null", b"{}", b"[]", b'""')
+
+
+@contextmanager
+def renaming(names: Mapping[str, str]) -> Iterator[None]:
+    """Call the field at fault of an error by the name that the request has for it.
+
+    Args:
+        names: Name further in -> name in the request.
+    """
+    try:
+        yield
+    except CenoteError as error:
+        error.param = names.get(error.param or "", error.param)
+        raise
 
 
 def timing_headers(request: Request, outcome: Outcome) -> dict[str, str]:

@@ -7,8 +7,14 @@ from typing import Literal
 from ..config import OnLong
 from ..errors import BadInput
 from ..types import Length
+from .schemas import CallFields
 
 Side = Literal["left", "right"]
+
+
+def of(body: CallFields, max_len: int, on_long: OnLong | None) -> Length:
+    """What `body` says about long inputs; arguments and errors as of `from_reference`."""
+    return from_reference(body.truncate_prompt_tokens, body.truncation_side, max_len, on_long)
 
 
 def from_reference(

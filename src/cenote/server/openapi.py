@@ -19,7 +19,7 @@ _JSON = "application/json"
 
 def document(routes: Sequence[Route], *, version: str, keys: bool) -> bytes:
     """The document of `routes` as JSON; `keys` says whether requests need one."""
-    types = [kind for route in routes for kind in (route.request, route.response) if isinstance(kind, type)]
+    types = [kind for route in routes for kind in (route.request, *route.answers) if kind is not None]
     _, components = msgspec.json.schema_components(types, ref_template=_REF)
     components["Error"] = refusals.schema()
     paths: dict[str, dict[str, Any]] = {}
@@ -70,14 +70,15 @@ def _operation(route: Route, path: str, keys: bool) -> dict[str, Any]:
 
 def _widen(operation: dict[str, Any], route: Route) -> None:
     """Let an operation take the bodies of one more row that shares its path."""
-    for kind, content in (
-        (route.request, operation["requestBody"]["content"]),
-        (route.response, operation["responses"]["200"]["content"]),
+    assert route.request is not None, "rows that share a path have a body"
+    for kinds, content in (
+        ((route.request,), operation["requestBody"]["content"]),
+        (route.answers, operation["responses"]["200"]["content"]),
     ):
-        assert isinstance(kind, type), "rows that share a path have a body and a JSON answer"
         known = content[_JSON]["schema"]
         either = known.get("anyOf", [known])
-        content[_JSON] = {"schema": {"anyOf": [*either, _ref(kind)]}}
+        new = [_ref(kind) for kind in kinds if _ref(kind) not in either]
+        content[_JSON] = {"schema": {"anyOf": [*either, *new]} if new else known}
 
 
 def _answered(route: Route) -> dict[str, Any]:
@@ -85,7 +86,8 @@ def _answered(route: Route) -> dict[str, Any]:
         return {"description": "All is well; the body is empty."}
     if isinstance(route.response, str):
         return {"description": route.summary, "content": {route.response: {}}}
-    content: dict[str, Any] = {_JSON: {"schema": _ref(route.response)}}
+    refs = [_ref(kind) for kind in route.answers]
+    content: dict[str, Any] = {_JSON: {"schema": refs[0] if len(refs) == 1 else {"anyOf": refs}}}
     if route.binary:
         content["application/octet-stream"] = {"schema": {"type": "string", "format": "binary"}}
     return {"description": route.summary, "content": content}

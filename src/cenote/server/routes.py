@@ -14,7 +14,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from . import openai, ops, vllm
+from . import classify, invocations, openai, ops, pooling, scoring, vllm
 from .door import Door
 
 Answer: TypeAlias = Callable[[Door, Request, Any], Awaitable[Response]]
@@ -33,7 +33,8 @@ class Route:
         prefixes: Dialects under whose prefix it is reachable too.
         keys: Fields that a body must have for this row, where rows share a path.
         request: Type of the body, if there is one.
-        response: Type of a JSON answer, or the media type of another one, or None for an empty one.
+        response: Type of a JSON answer, or several that it may be, or the media type of another one, or None for an
+            empty one.
         binary: Whether it answers with raw arrays too, where the body asks for them.
         open: Whether it answers without a key although keys are set.
         errors: Statuses that it may answer with, beyond those of every route.
@@ -47,7 +48,7 @@ class Route:
     prefixes: tuple[str, ...] = ()
     keys: frozenset[str] = frozenset()
     request: type[msgspec.Struct] | None = None
-    response: type[msgspec.Struct] | str | None = None
+    response: type[msgspec.Struct] | tuple[type[msgspec.Struct], ...] | str | None = None
     binary: bool = False
     open: bool = False
     errors: tuple[int, ...] = ()
@@ -56,6 +57,13 @@ class Route:
     def paths(self) -> tuple[str, ...]:
         """The path alone, then under each prefix."""
         return (self.path, *(f"/{prefix}{self.path}" for prefix in self.prefixes))
+
+    @property
+    def answers(self) -> tuple[type[msgspec.Struct], ...]:
+        """Types of its JSON answers; () where it gives another one."""
+        if isinstance(self.response, tuple):
+            return self.response
+        return (self.response,) if isinstance(self.response, type) else ()
 
     @cached_property
     def types(self) -> tuple[msgspec.structs.FieldInfo, ...]:
@@ -69,8 +77,46 @@ class Route:
 
 
 _REFERENCE = ("openai", "vllm")
+_VLLM = ("vllm",)
 _CALL = (400, 404, 413, 429, 500, 501, 503, 504)
 _LOOKUP = (400, 404, 413, 503)
+_READINGS = (openai.EmbeddingResponse, classify.ClassificationResponse, pooling.PoolingResponse)
+
+
+def _scoring(path: str, *, rerank: bool) -> Route:
+    """A path that scores or ranks; the reference has several names for each."""
+    answer: Answer = scoring.answer_rerank if rerank else scoring.answer_score
+    return Route(
+        "POST",
+        path,
+        answer,
+        "Documents from best to worst for a query." if rerank else "How well texts fit together.",
+        "vllm",
+        _VLLM,
+        request=scoring.RerankRequest if rerank else scoring.ScoreRequest,
+        response=scoring.RerankResponse if rerank else scoring.ScoreResponse,
+        errors=_CALL,
+    )
+
+
+def _invocation(
+    answer: Answer, request: type[msgspec.Struct], response: Any, *keys: str, binary: bool = False
+) -> Route:
+    """One form of body that `/invocations` takes."""
+    return Route(
+        "POST",
+        "/invocations",
+        answer,
+        "Any call, told apart by its fields and by what the model is.",
+        "vllm",
+        _VLLM,
+        frozenset(keys),
+        request=request,
+        response=response,
+        binary=binary,
+        errors=_CALL,
+    )
+
 
 ROUTES: tuple[Route, ...] = (
     Route(
@@ -106,11 +152,43 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route(
         "POST",
+        "/classify",
+        classify.answer,
+        "Labels of texts, with their values.",
+        "vllm",
+        _VLLM,
+        request=classify.ClassificationRequest,
+        response=classify.ClassificationResponse,
+        errors=_CALL,
+    ),
+    _scoring("/score", rerank=False),
+    _scoring("/v1/score", rerank=False),
+    _scoring("/rerank", rerank=True),
+    _scoring("/v1/rerank", rerank=True),
+    _scoring("/v2/rerank", rerank=True),
+    Route(
+        "POST",
+        "/pooling",
+        pooling.answer,
+        "The model read as any of its tasks: one array per input.",
+        "vllm",
+        _VLLM,
+        request=pooling.PoolingRequest,
+        response=pooling.PoolingResponse,
+        binary=True,
+        errors=_CALL,
+    ),
+    _invocation(invocations.answer, invocations.InvocationRequest, _READINGS, "input", binary=True),
+    _invocation(invocations.answer, invocations.InvocationRequest, _READINGS, "messages", binary=True),
+    _invocation(scoring.answer_rerank, scoring.RerankRequest, scoring.RerankResponse, "query", "documents"),
+    _invocation(invocations.answer_score, scoring.ScoreRequest, scoring.ScoreResponse),
+    Route(
+        "POST",
         "/tokenize",
         vllm.tokenize,
-        "Token ids of a text.",
+        "Token ids of a text or a conversation.",
         "vllm",
-        ("vllm",),
+        _VLLM,
         request=vllm.TokenizeRequest,
         response=vllm.TokenizeResponse,
         errors=_LOOKUP,
@@ -121,7 +199,7 @@ ROUTES: tuple[Route, ...] = (
         vllm.detokenize,
         "The text of token ids.",
         "vllm",
-        ("vllm",),
+        _VLLM,
         request=vllm.DetokenizeRequest,
         response=vllm.DetokenizeResponse,
         errors=_LOOKUP,

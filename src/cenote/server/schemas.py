@@ -1,15 +1,38 @@
-"""Fields that several requests and responses share, with their JSON Schema."""
+"""Fields that several requests and responses share, with their JSON Schema.
+
+Requests grow from `CallFields` (every call) to `PromptFields` (texts or conversations) to `ArrayFields` (vectors).
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
-TextsOrIds: TypeAlias = Annotated[
-    str | list[str | int | list[int]],
-    Meta(description="A text, a list of texts, token ids, or a list of lists of token ids; a list is not empty."),
+from . import arrays
+
+Message: TypeAlias = Annotated[
+    dict[str, Any],
+    Meta(
+        description="One turn of a conversation. Its content is a text or a list of parts of the type text; what else "
+        "it holds goes to the template.",
+        extra_json_schema={"required": ["role"], "properties": {"role": {"type": "string"}}},
+    ),
+]
+PairOfTexts: TypeAlias = Annotated[
+    dict[str, Any],
+    Meta(description="Two texts that are read together, as `text` and `text_pair`; or a message of a conversation."),
+]
+Prompts: TypeAlias = Annotated[
+    str | list[str | int | list[int | Message] | PairOfTexts] | PairOfTexts,
+    Meta(
+        description="A text, a pair of texts, token ids, a conversation (a list of messages), or a list of one kind of "
+        "those; a list is not empty."
+    ),
+]
+Conversations: TypeAlias = Annotated[
+    list[Message | list[Message]], Meta(description="A conversation, or a list of conversations.")
 ]
 NotServed: TypeAlias = Annotated[msgspec.Raw, Meta(description="Refused by name unless it is null or empty.")]
 
@@ -35,6 +58,66 @@ Padding: TypeAlias = Annotated[
 CacheSalt: TypeAlias = Annotated[
     str, Meta(min_length=1, max_length=128, pattern=r"^[^@/\\\x00]*$", description="Accepted and without effect.")
 ]
+
+
+class CallFields(Struct, kw_only=True):
+    """What every call may say."""
+
+    model: Annotated[str, Meta(description="A served name; unset, the only model.")] | None = None
+    user: Annotated[str, Meta(description="Accepted and without effect.")] | None = None
+    truncate_prompt_tokens: TruncateTokens | None = None
+    truncation_side: TruncationSide | None = None
+    padding: Padding | None = None
+    request_id: Annotated[str, Meta(description="The response's id ends with it.")] | None = None
+    priority: Annotated[Int64, Meta(description="Above 0, requests of priority 0 and below go first.")] = 0
+    cache_salt: CacheSalt | None = None
+    use_activation: (
+        Annotated[
+            bool,
+            Meta(
+                description="Whether vectors are normalised, or the activation of a classifier is applied; unset, as "
+                "the model says."
+            ),
+        ]
+        | None
+    ) = None
+    chat_template: (
+        Annotated[str, Meta(description="Refused, unless the server trusts requests with templates.")] | None
+    ) = None
+    chat_template_kwargs: Annotated[dict[str, Any], Meta(description="Variables of the template.")] | None = None
+    mm_processor_kwargs: NotServed | UnsetType = UNSET
+    media_io_kwargs: NotServed | UnsetType = UNSET
+
+
+class PromptFields(CallFields, kw_only=True):
+    """Inputs of a call: `input`, or `messages`."""
+
+    input: Prompts | UnsetType = UNSET
+    messages: Conversations | None = None
+    add_special_tokens: Annotated[bool, Meta(description="Unset, yes for texts and no for conversations.")] | None = (
+        None
+    )
+    add_generation_prompt: Annotated[bool, Meta(description="End a conversation with the start of an answer.")] = False
+    continue_final_message: Annotated[bool, Meta(description="Leave the last message of a conversation open.")] = False
+    input_type: Annotated[str, Meta(description="Name of a prompt; one the model lacks is passed over.")] | None = None
+    prompt_name: Annotated[str, Meta(description="Name of one of the model's prompts.")] | None = None
+    prompt: Annotated[str, Meta(description="Text put before each input.")] | None = None
+    prompt_embeds: NotServed | UnsetType = UNSET
+
+
+class ArrayFields(PromptFields, kw_only=True):
+    """What is said about vectors."""
+
+    dimensions: Annotated[int, Meta(description="Keep this many leading numbers of a Matryoshka model.")] | None = None
+    encoding_format: (
+        Annotated[
+            arrays.EncodingFormat,
+            Meta(description="Numbers, base64, or raw bytes; bytes has their places in the header `metadata`."),
+        ]
+        | None
+    ) = None
+    embed_dtype: Annotated[arrays.EmbedDtype, Meta(description="Precision of base64 and bytes.")] = "float32"
+    endianness: Annotated[arrays.Endianness, Meta(description="Byte order of base64 and bytes.")] = "native"
 
 
 class Usage(Struct, kw_only=True):

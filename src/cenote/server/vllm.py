@@ -1,8 +1,7 @@
-"""Routes of the reference that OpenAI does not have: `/tokenize` and `/detokenize`."""
+"""Tokens of the reference: `/tokenize` and `/detokenize`."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -11,26 +10,40 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..errors import BadInput
-from .bodies import OFF_LOOP_BYTES
-from .schemas import NotServed, TokenId
+from . import calls, chat
+from .schemas import Message, TokenId
 
 if TYPE_CHECKING:
     from ..engine import Engine
     from .door import Door
 
 _NO_LIMIT = 2**31 - 1
+# Of work, so to speak: tokenising costs more per byte than encoding an answer.
+_BYTES_PER_CHAR = 16
+_BYTES_PER_ID = 64
 
 
 class TokenizeRequest(Struct, kw_only=True):
-    """A text to tokenise."""
+    """A text or a conversation to tokenise."""
 
     prompt: str | msgspec.UnsetType = msgspec.UNSET
+    messages: list[Message] | None = None
     model: str | None = None
-    add_special_tokens: bool = True
+    add_special_tokens: Annotated[bool, Meta(description="Unset, yes for a text and no for a conversation.")] | None = (
+        None
+    )
+    add_generation_prompt: (
+        Annotated[bool, Meta(description="Unset, yes unless the last message is continued.")] | None
+    ) = None
+    continue_final_message: bool = False
+    chat_template: (
+        Annotated[str, Meta(description="Refused, unless the server trusts requests with templates.")] | None
+    ) = None
+    chat_template_kwargs: Annotated[dict[str, Any], Meta(description="Variables of the template.")] | None = None
+    tools: Annotated[list[dict[str, Any]], Meta(description="What the template is told about tools.")] | None = None
     return_token_strs: Annotated[bool, Meta(description="Also give the vocabulary's spelling of each id.")] | None = (
         False
     )
-    messages: NotServed | msgspec.UnsetType = msgspec.UNSET
 
 
 class TokenizeResponse(Struct, kw_only=True):
@@ -57,11 +70,10 @@ class DetokenizeResponse(Struct, kw_only=True):
 
 async def tokenize(door: Door, request: Request, body: TokenizeRequest) -> Response:
     """Answer `POST /tokenize`."""
-    if isinstance(body.prompt, msgspec.UnsetType):
-        given = "chat input is not served" if body.messages is not msgspec.UNSET else "the field `prompt` is missing"
-        raise BadInput(f"Nothing to tokenise: {given}.", fix="Send the text as `prompt`.", param="prompt")
     engine = door.registry.get(body.model)
-    answer = await _aside(len(body.prompt), _tokenize, engine, body.prompt, body)
+    text = await _text(door, engine, body)
+    add = body.messages is None if body.add_special_tokens is None else body.add_special_tokens
+    answer = await calls.aside(len(text) * _BYTES_PER_CHAR, _tokenize, engine, text, add, bool(body.return_token_strs))
     return Response(msgspec.json.encode(answer), media_type="application/json")
 
 
@@ -75,21 +87,37 @@ async def detokenize(door: Door, request: Request, body: DetokenizeRequest) -> R
             allowed=f"Token ids of {engine.name} go from 0 to {engine.tokenizer.vocab_size - 1}.",
             param="tokens",
         )
-    text = await _aside(len(body.tokens) * 4, engine.tokenizer.decode, body.tokens)
+    text = await calls.aside(len(body.tokens) * _BYTES_PER_ID, engine.tokenizer.decode, body.tokens)
     return Response(msgspec.json.encode(DetokenizeResponse(prompt=text)), media_type="application/json")
 
 
-def _tokenize(engine: Engine, text: str, body: TokenizeRequest) -> TokenizeResponse:
+async def _text(door: Door, engine: Engine, body: TokenizeRequest) -> str:
+    open_end = body.continue_final_message
+    how = chat.style(
+        door,
+        template=body.chat_template,
+        variables=body.chat_template_kwargs,
+        add_generation_prompt=not open_end if body.add_generation_prompt is None else body.add_generation_prompt,
+        continue_final_message=open_end,
+        tools=body.tools,
+    )
+    if body.messages is not None and body.prompt is msgspec.UNSET:
+        (rendered,) = await chat.render(engine, chat.conversations(body.messages, "messages"), how)
+        return rendered
+    if isinstance(body.prompt, msgspec.UnsetType) or body.messages is not None:
+        given = "the field `prompt` is missing" if body.messages is None else "there are `prompt` and `messages`"
+        raise BadInput(
+            f"What to tokenise is not clear: {given}.",
+            fix="Send a text as `prompt`, or a conversation as `messages`.",
+            param="prompt",
+        )
+    return body.prompt
+
+
+def _tokenize(engine: Engine, text: str, add_special_tokens: bool, with_strings: bool) -> TokenizeResponse:
     (encoded,) = engine.tokenizer.encode(
-        [text], limit=_NO_LIMIT, add_special_tokens=body.add_special_tokens, model_name=engine.name
+        [text], limit=_NO_LIMIT, add_special_tokens=add_special_tokens, model_name=engine.name
     )
     ids = encoded.ids.tolist()
-    strings = engine.tokenizer.token_strings(ids) if body.return_token_strs else None
+    strings = engine.tokenizer.token_strings(ids) if with_strings else None
     return TokenizeResponse(count=len(ids), max_model_len=engine.recipe.max_len, tokens=ids, token_strs=strings)
-
-
-async def _aside(size: int, work: Any, *args: Any) -> Any:
-    """Run `work` here if its input is small, else in a thread."""
-    if size < OFF_LOOP_BYTES // 16:
-        return work(*args)
-    return await asyncio.to_thread(work, *args)

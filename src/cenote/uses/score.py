@@ -5,19 +5,19 @@ One call of one task answers all pairs; each distinct text of a bi-encoder runs 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
+from .. import templates
 from ..activations import INCREASING, activate
 from ..errors import BadInput, UnsupportedTask
 from ..outputs import RerankResult
 from ..tasks import classify, embed
 from ..types import FloatArray, Input, Outcome, Pair
 from .similarity import SIMILARITIES, max_sim
-from .template import Template
 
 if TYPE_CHECKING:
     from ..recipe import Recipe
@@ -42,7 +42,8 @@ class Options:
         max_tokens_per_query, max_tokens_per_doc: Texts are cut to so many tokens before they are paired; 0 for
             no cut.
         score_type: Overrides what the checkpoint is.
-        template: Makes one text of a pair for a cross-encoder; wins over pairs.
+        template: Makes one text of a pair for a cross-encoder, from messages of the roles `query` and `document`; wins
+            over pairs.
         template_kwargs: Variables of the template.
         add_special_tokens: Whether the tokenizer adds its special tokens.
     """
@@ -148,7 +149,7 @@ def plan(recipe: Recipe, tokenizer: Tokenizer, data_1: Any, data_2: Any, options
     queries = _cut(queries, options.max_tokens_per_query, "max_tokens_per_query", recipe, tokenizer)
     documents = _cut(documents, options.max_tokens_per_doc, "max_tokens_per_doc", recipe, tokenizer)
     if how == "cross-encoder":
-        return _paired(queries, documents, options)
+        return _paired(queries, documents, options, tokenizer.special_tokens)
     if options.template is not None:
         what = f"chat_template was given, but {recipe.name} scores as a {how}."
         raise BadInput(what, allowed="A template joins the pairs of a cross-encoder.", param="chat_template")
@@ -216,13 +217,13 @@ def tokens_of(planned: Plan, outcome: Outcome, pair: int, pad_id: int | None) ->
     return [*first, *between, *outcome.encoded[planned.second[pair]].ids.tolist()]
 
 
-def _paired(queries: list[str], documents: list[str], options: Options) -> Plan:
+def _paired(queries: list[str], documents: list[str], options: Options, special_tokens: Mapping[str, str]) -> Plan:
     queries = queries * len(documents) if len(queries) == 1 else queries
     pairs = zip(queries, documents, strict=True)
     inputs: list[Input]
     if options.template is not None:
-        template = Template(options.template)
-        inputs = [template.render(query, document, options.template_kwargs or {}) for query, document in pairs]
+        template, variables = templates.compiled(options.template), options.template_kwargs or {}
+        inputs = [template.render(_messages(*pair), variables, **special_tokens) for pair in pairs]
     else:
         inputs = [Pair(query, document) for query, document in pairs]
     if options.dimensions is not None:
@@ -233,6 +234,10 @@ def _paired(queries: list[str], documents: list[str], options: Options) -> Plan:
     prompt = None if options.template is None else ""
     raw = classify.Params(raw_logits=True, prompt=prompt, add_special_tokens=options.add_special_tokens)
     return Plan("classify", inputs, raw, each, each, "cross-encoder", options.use_activation)
+
+
+def _messages(query: str, document: str) -> list[dict[str, str]]:
+    return [{"role": "query", "content": query}, {"role": "document", "content": document}]
 
 
 def _texts(given: Any, param: str) -> list[str]:

@@ -1,0 +1,182 @@
+"""Writes docs/http.md from the route table: `python docs/make_http.py`. A test holds the file to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import orjson
+
+from cenote.server import openapi, refusals, schemas
+from cenote.server.routes import ROUTES, Route
+
+PAGE = Path(__file__).with_name("http.md")
+_INTRO = """# The HTTP routes
+
+What `cenote serve` answers. The tables are those that requests are checked against; this page is written by
+`python docs/make_http.py`. A running server says the same at `/openapi.json`, and to read at `/docs`.
+
+## Every request
+
+A body is one JSON object with `content-type: application/json`. The paths of a dialect are also reachable under its
+prefix, which leaves no doubt where dialects share one. Where keys are set, all paths but those of health want one.
+
+| request header | what it does |
+|---|---|
+| `authorization: Bearer KEY`, `x-api-key: KEY` | The key. |
+| `x-request-id` | Names the request: in the answer's id, its headers, and the server's log. |
+| `x-request-timeout-ms` | How long the client waits; later the answer is 504 and the work is dropped. |
+
+| response header | what it says |
+|---|---|
+| `x-request-id` | The request's id. |
+| `x-total-time`, `x-queue-time`, `x-tokenization-time`, `x-inference-time` | Milliseconds. |
+| `x-truncated` | How many inputs were cut. |
+| `x-ignored-fields` | Fields of the body that had no effect, unknown ones too. |
+| `warning` | An old name that was used, and the new one. |
+| `metadata` | With `encoding_format: bytes`: JSON that says where each array lies in the body, and its shape. |
+| `retry-after`, `retry-after-ms`, `x-should-retry` | When to come back after 429 and 503, and whether it can help. |
+
+## Errors
+
+`{"error": {"message", "type", "param", "code"}}`, where `code` is the status and `param` the field at fault.
+"""
+_AFTER_ERRORS = """
+A request for a task that the model does not serve is 501 on `/v1/embeddings` and `/classify`, 400 on `/pooling` (its
+field `task` is at fault) and 404 on the routes of scores, as if the route were not there.
+
+## Conversations
+
+`messages` is one conversation or a list of them; `input` takes the same. The template is the server's
+`--chat-template` if there is one, else the tokenizer's own (`chat_template.jinja`, or `chat_template` in
+`tokenizer_config.json`). Parts of a message that are no text are refused. The text is tokenised without special tokens
+unless `add_special_tokens` says otherwise, because templates write them. No template, no conversations: 400.
+
+A cross-encoder reads pairs by its tokenizer. With `--chat-template` it reads what that template makes of two messages
+of the roles `query` and `document`; the tokenizer's own template is never used for pairs. A request cannot bring a
+template for scores, and for conversations only where the server runs with `--trust-request-chat-template`.
+
+## Fields that routes share
+"""
+_SHARED: dict[type[msgspec.Struct], str] = {
+    schemas.CallFields: "Fields of every call",
+    schemas.PromptFields: "Fields of inputs",
+    schemas.ArrayFields: "Fields of arrays",
+}
+
+
+def page() -> str:
+    """The whole page."""
+    known = orjson.loads(openapi.document(ROUTES, version="", keys=False))["components"]["schemas"]
+    groups: dict[Any, list[Route]] = {}
+    for route in ROUTES:
+        groups.setdefault((route.method, route.answer, route.request, route.summary), []).append(route)
+    parts = [_INTRO, *_statuses(), _AFTER_ERRORS]
+    for kind, title in _SHARED.items():
+        own = [field.encode_name for field in _own(kind)]
+        schema = msgspec.json.schema_components([kind])[1][kind.__name__]
+        parts += [f"### {title}\n", *_fields(schema, own), ""]
+    parts.append("## Routes")
+    for routes in groups.values():
+        parts += ["", *_section(routes, known)]
+    return "\n".join(parts) + "\n"
+
+
+def _statuses() -> Iterator[str]:
+    yield "| status | type | when |\n|---|---|---|"
+    rows: dict[tuple[int, str], list[str]] = {row: [] for row in refusals.STATUS_BY_KIND.values()}
+    for name, row in refusals.STATUS_BY_KIND.items():
+        rows[row].append(name.replace("_", " "))
+    for (status, kind), names in sorted(rows.items()):
+        yield f"| {status} | `{kind}` | {', '.join(names)} |"
+    for status, when in {
+        400: "a body that does not fit its schema",
+        401: "no valid key",
+        404: "no such route",
+        405: "another method",
+        413: "a body over `--max-body-bytes`",
+    }.items():
+        yield f"| {status} | `{HTTPStatus(status).phrase}` | {when} |"
+
+
+def _own(kind: type[msgspec.Struct]) -> list[msgspec.structs.FieldInfo]:
+    """Fields that a record has beyond those of the ones it grew from and that have a section of their own."""
+    shared = {field.name for base in kind.__mro__[1:] if base in _SHARED for field in msgspec.structs.fields(base)}
+    return [field for field in msgspec.structs.fields(kind) if field.name not in shared]
+
+
+def _body(kind: type[msgspec.Struct]) -> str:
+    """What the body of a route takes, in words; its own fields follow."""
+    names = [title.lower() for base, title in reversed(_SHARED.items()) if base in kind.__mro__]
+    taken = f"takes the {' and the '.join(reversed(names))}" if names else "takes"
+    joint = ", and:" if names and _own(kind) else "." if names else ":"
+    return f"The body, `{kind.__name__}`, {taken}{joint}"
+
+
+def _section(routes: list[Route], known: dict[str, Any]) -> Iterator[str]:
+    first = routes[0]
+    paths = ", ".join(dict.fromkeys(f"`{route.path}`" for route in routes))
+    yield f"### {first.method} {paths}\n"
+    prefixes = ", ".join(f"`/{prefix}`" for prefix in first.prefixes)
+    yield first.summary + (f" Also under {prefixes}." if prefixes else "")
+    if first.request is not None:
+        own = [field.encode_name for field in _own(first.request)]
+        yield f"\n{_body(first.request)}" + ("\n" if own else "")
+        yield from _fields(known[first.request.__name__], own) if own else ()
+    kinds = list(dict.fromkeys(kind for route in routes for kind in route.answers))
+    if kinds:
+        names = ", ".join(f"`{kind.__name__}`" for kind in kinds)
+        yield f"\nAnswers with {names}{', or with raw bytes' if first.binary else ''}:\n"
+        yield "\n".join(f"- `{kind.__name__}`: {_listed(known[kind.__name__], known)}" for kind in kinds)
+
+
+def _fields(schema: dict[str, Any], names: Sequence[str]) -> Iterator[str]:
+    yield "| field | type | default | meaning |\n|---|---|---|---|"
+    for name in names:
+        field = schema["properties"][name]
+        kind = _kind(field).replace("|", "\\|")
+        default = "required" if name in schema["required"] else _default(field)
+        yield f"| `{name}` | {kind} | {default} | {' '.join(_descriptions(field))} |"
+
+
+def _default(field: dict[str, Any]) -> str:
+    default = field.get("default")
+    return "" if default is None else f"`{orjson.dumps(default).decode()}`"
+
+
+def _kind(schema: dict[str, Any]) -> str:
+    if "anyOf" in schema:
+        kinds = [_kind(part) for part in schema["anyOf"] if part.get("type") != "null"]
+        return " or ".join(dict.fromkeys(kinds))
+    if "enum" in schema:
+        return ", ".join(f"`{choice}`" for choice in schema["enum"] if choice is not None)
+    if schema.get("type") == "array":
+        return (
+            f"list of ({_kind(schema['items'])})" if "anyOf" in schema["items"] else f"list of {_kind(schema['items'])}"
+        )
+    return str(schema.get("type", "anything"))
+
+
+def _descriptions(schema: dict[str, Any]) -> list[str]:
+    own = schema.get("description")
+    if own:
+        return [str(own)]
+    return list(dict.fromkeys(text for part in schema.get("anyOf", ()) for text in _descriptions(part)))
+
+
+def _listed(schema: dict[str, Any], known: dict[str, Any]) -> str:
+    """Names of the fields of an answer; those of the records that it lists in brackets."""
+    return ", ".join(f"`{name}`{_inner(field, known)}" for name, field in schema["properties"].items())
+
+
+def _inner(field: dict[str, Any], known: dict[str, Any]) -> str:
+    ref = (field.get("items") or field).get("$ref", "")
+    name = ref.rpartition("/")[2]
+    return f" [{_listed(known[name], known)}]" if field.get("type") == "array" and name else ""
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

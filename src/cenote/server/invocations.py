@@ -1,0 +1,43 @@
+"""`/invocations`: one address for every call, told apart by the fields of the body and by what the model is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ..errors import BadInput
+from . import classify, openai, pooling, scoring
+from .schemas import NotServed
+
+if TYPE_CHECKING:
+    from .door import Door
+
+_KNOWN = "EmbeddingRequest, ClassificationRequest, RerankRequest, ScoreRequest, PoolingRequest"
+
+
+class InvocationRequest(openai.EmbeddingRequest, kw_only=True):
+    """Texts or conversations: embedded, else classified, else pooled, whatever the model can do first."""
+
+    task: pooling.Task | None = None
+    data: NotServed | msgspec.UnsetType = msgspec.UNSET
+
+
+async def answer(door: Door, request: Request, body: InvocationRequest) -> Response:
+    """Answer `POST /invocations` with inputs."""
+    tasks = door.registry.get(body.model).recipe.tasks
+    if "embed" in tasks:
+        return await openai.embeddings(door, request, body)
+    if "classify" in tasks:
+        return await classify.answer(door, request, body)
+    same = {name: getattr(body, name) for name in pooling.PoolingRequest.__struct_fields__}
+    return await pooling.answer(door, request, pooling.PoolingRequest(**same))
+
+
+async def answer_score(door: Door, request: Request, body: scoring.ScoreRequest) -> Response:
+    """Answer `POST /invocations` with two sides to score, or with nothing that is known."""
+    if scoring.sides_of(body) is None:
+        raise BadInput(f"Cannot find suitable handler for request. Expected one of: [{_KNOWN}]")
+    return await scoring.answer_score(door, request, body)

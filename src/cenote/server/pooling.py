@@ -1,0 +1,103 @@
+"""`/pooling`: a model read as any of its tasks, one array per input."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from .. import options
+from ..errors import BadInput
+from ..outputs import PoolingParams
+from . import calls, lengths, prompts, replies
+from .notes import Notes
+from .schemas import ArrayFields, NotServed, Usage
+
+if TYPE_CHECKING:
+    from ..recipe import Recipe
+    from .door import Door
+    from .prompts import Prompts
+
+Task = Literal["embed", "classify", "token_embed", "token_classify", "plugin", "embedding", "score", "reward", "encode"]
+
+
+class PoolingRequest(ArrayFields, kw_only=True):
+    """Texts, pairs, token ids or conversations to read."""
+
+    task: (
+        Annotated[
+            Task,
+            Meta(description="Unset, the model's default one. Works with a warning: embedding, score, reward, encode."),
+        ]
+        | None
+    ) = None
+    data: NotServed | msgspec.UnsetType = msgspec.UNSET
+
+
+class Pooled(Struct, kw_only=True):
+    """The array of one input: numbers, rows of numbers where there is one per token, or base64."""
+
+    index: int
+    object: Literal["pooling"]
+    data: list[float | list[float]] | str
+
+
+class PoolingResponse(Struct, kw_only=True):
+    """Arrays in input order."""
+
+    id: str
+    object: Literal["list"]
+    created: int
+    model: str
+    data: list[Pooled]
+    usage: Usage
+
+
+async def answer(door: Door, request: Request, body: PoolingRequest) -> Response:
+    """Answer `POST /pooling`."""
+    with calls.renaming(prompts.INNER_NAMES):
+        return await _answer(door, request, body)
+
+
+async def _answer(door: Door, request: Request, body: PoolingRequest) -> Response:
+    engine = calls.begin(door, request, body)
+    notes = Notes.of(body)
+    task = _task(engine.recipe, body, notes)
+    length = lengths.of(body, engine.recipe.max_len, door.on_long)
+    given = await prompts.read(door, engine, body, notes)
+    params = _params(task, body, given)
+    outcome = await calls.run(request, engine, task, given.inputs, params, length=length, priority=body.priority)
+    head = replies.head("pooling", request, body.model or engine.name)
+    response = await replies.rows(head, outcome, body, "pooling", "data")
+    response.headers.update(calls.timing_headers(request, outcome) | notes.headers())
+    return response
+
+
+def _task(recipe: Recipe, body: PoolingRequest, notes: Notes) -> str:
+    has_data = calls.says_something(body.data)
+    if has_data or body.task == "plugin":
+        raise BadInput(
+            "The request is one for a plugin, and no IOProcessor plugin is installed.",
+            allowed=f"Supported tasks: {recipe.tasks}.",
+            fix="Send texts or token ids as `input`.",
+            param="data" if has_data else "task",
+        )
+    if body.task is None:
+        return recipe.default_task
+    task, warning = options.renamed_task(body.task, recipe)
+    if warning:
+        notes.warnings.append(warning)
+    if task not in recipe.tasks:
+        allowed = f"Supported tasks: {recipe.tasks}."
+        raise BadInput(f"Unsupported task: {task!r} with {recipe.name}.", allowed=allowed, param="task")
+    return task
+
+
+def _params(task: str, body: PoolingRequest, given: Prompts) -> Any:
+    more = {"prompt_name": given.prompt_name, "prompt": given.prompt}
+    asked = PoolingParams(use_activation=body.use_activation, dimensions=body.dimensions)
+    (params,) = options.task_params(task, asked, len(given.inputs), given.add_special_tokens, more)
+    return params
