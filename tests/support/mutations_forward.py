@@ -166,9 +166,16 @@ BLOCKS = (
     Mutation(
         "kept rows get the residual of others",
         "layers/blocks.py",
-        "query, hidden_TD = query[rows_Q], hidden_TD[rows_Q]",
-        "query, hidden_TD = query[rows_Q], hidden_TD[: len(rows_Q)]",
+        "            hidden_TD = hidden_TD[rows_Q]\n            query_QD = self.query(hidden_TD)",
+        "            query_QD = self.query(hidden_TD[rows_Q])\n            hidden_TD = hidden_TD[: len(rows_Q)]",
         (f"{KEPT}[bert-last]",),
+    ),
+    Mutation(
+        "kept rows get the keys of the queries",
+        "layers/blocks.py",
+        'self.qkv.only("query"), self.qkv.only("key", "value")',
+        'self.qkv.only("query"), self.qkv.only("query", "key")',
+        (f"{KEPT}[roberta-first]",),
     ),
 )
 

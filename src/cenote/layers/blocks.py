@@ -46,14 +46,28 @@ class Block(nn.Module):
         self.up = Linear(size, shape.inner_size, activation=shape.activation)
         self.down = Linear(shape.inner_size, size)
         self.norm = nn.LayerNorm(size, eps=shape.norm_eps)
+        self.query: Linear | None = None
+        self.key_value: Linear | None = None
+
+    def split(self) -> None:
+        """Compute the queries of wanted rows alone from now on; after loading and before `prepare`.
+
+        All rows keep the one product of before, so where weights are packed, these are packed twice.
+        """
+        self.query, self.key_value = self.qkv.only("query"), self.qkv.only("key", "value")
 
     def forward(self, hidden_TD: Tensor, bounds: Bounds, rule: Rule, rows_Q: Tensor | None) -> Tensor:
         """`[T, D]` to `[Q, D]`: the rows `rows_Q`, or all of them. Keys and values are those of all tokens."""
         size = hidden_TD.shape[1]
-        qkv = self.qkv(hidden_TD)
-        query, key, value = (part.unflatten(1, (self.num_heads, -1)) for part in qkv.split(size, dim=1))
-        if rows_Q is not None:
-            query, hidden_TD = query[rows_Q], hidden_TD[rows_Q]
+        if rows_Q is None:
+            query_QD, key_TD, value_TD = self.qkv(hidden_TD).split(size, dim=1)
+        else:
+            assert self.query is not None
+            assert self.key_value is not None
+            key_TD, value_TD = self.key_value(hidden_TD).split(size, dim=1)
+            hidden_TD = hidden_TD[rows_Q]
+            query_QD = self.query(hidden_TD)
+        query, key, value = (part.unflatten(1, (self.num_heads, -1)) for part in (query_QD, key_TD, value_TD))
         attended = self.out(attend(query, key, value, bounds, rule))
         hidden_QD = _normed(self.attention_norm, attended.add_(hidden_TD))
         return _normed(self.norm, self.down(self.up(hidden_QD)).add_(hidden_QD))
@@ -65,6 +79,12 @@ class Encoder(nn.Module):
     def __init__(self, shape: EncoderShape) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.num_layers))
+
+    def prepare(self) -> None:
+        """Only the last layer is asked for some rows; the others keep one product."""
+        last = self.blocks[-1]
+        assert isinstance(last, Block)
+        last.split()
 
     def forward(self, hidden_TD: Tensor, packed: Packed, rule: Rule = PLAIN) -> Hidden:
         """Hidden states `[T, D]` of the embeddings to those after the last layer, kept rows only.

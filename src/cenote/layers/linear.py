@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import accumulate
 from typing import Final
 
 import torch
@@ -58,6 +59,18 @@ class Linear(nn.Module):
         self.weight: nn.Parameter | None = nn.Parameter(torch.empty(out_features, in_features), requires_grad=False)
         self.bias = nn.Parameter(torch.empty(out_features), requires_grad=False) if bias else None
         self._prepacked: Tensor | None = None
+
+    def only(self, *names: str) -> Linear:
+        """A layer of some neighbouring parts, on the same weights; after loading and before `prepare`."""
+        assert self.weight is not None
+        starts = dict(zip(self.parts, accumulate(self.parts.values(), initial=0), strict=False))
+        size = sum(self.parts[name] for name in names)
+        rows = slice(starts[names[0]], starts[names[0]] + size)
+        with torch.device("meta"):
+            part = Linear(self.in_features, size, bias=self.bias is not None, activation=self.activation)
+        part.weight = nn.Parameter(self.weight[rows], requires_grad=False)
+        part.bias = None if self.bias is None else nn.Parameter(self.bias[rows], requires_grad=False)
+        return part
 
     def prepare(self) -> None:
         """Choose how to compute, once, after loading; packs the weight for oneDNN where that is possible."""
