@@ -1,4 +1,4 @@
-"""The command: `python -m bench [peers|load]`."""
+"""The command: `python -m bench [peers|load|job]`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from . import compare, load, peers, report
+from . import compare, job, load, peers, report
 from .errors import BenchError, PeerUnavailable, WorkerFailed
 from .subjects import SUBJECTS
 
@@ -44,6 +44,7 @@ def main() -> None:
       python -m bench --quick                         the same with fewer texts: does it run, roughly how fast
       python -m bench --subjects cenote,st-torch      without building the peers' environment
       python -m bench load                            import, start, memory, latency
+      python -m bench job                             10,000 real texts from Python, from the shell and over HTTP
     """
 
 
@@ -128,6 +129,24 @@ def measure_load(repeats: int, calls: int, threads: int, output: Path) -> None:
     """Measure what starting and serving the default model cost, files in the page cache."""
     try:
         load.run(load.Plan(repeats, calls, threads, output.resolve()), report.console())
+    except BenchError as error:
+        raise click.ClickException(str(error)) from error
+
+
+@main.command(name="job", short_help="10,000 real texts from Python, from the shell and over HTTP.")
+@click.option("--texts", type=click.IntRange(min=1), default=job.NUM_TEXTS, show_default=True, help="How many texts.")
+@click.option("--threads", type=click.IntRange(min=1), default=2, show_default=True, help="CPUs that all are bound to.")
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=peers.ROOT / "bench" / "results",
+    show_default="bench/results",
+    help="Folder for job.json and job.md.",
+)
+def run_job(texts: int, threads: int, output: Path) -> None:
+    """Embed the same texts by every road and by sentence-transformers; fails where vectors differ."""
+    try:
+        job.run(texts, threads, output.resolve(), report.console())
     except BenchError as error:
         raise click.ClickException(str(error)) from error
 
