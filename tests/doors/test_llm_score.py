@@ -166,6 +166,9 @@ def test_texts_are_cut_by_their_tokens(crossed: CrossEncoderFolder, model_type: 
             text = text[: min(offsets[most - 1][1], offsets[most][0])]
         return text
 
+    # One token more than the seven of below.
+    texts.append(cut(texts[1], 8))
+    assert len(offsets_of(texts[-1])) == 8
     with LLM(str(folder)) as llm:
         for of_query, of_document in ((0, 7), (5, 0), (5, 7), (1, 1), (40, 13)):
             options = {"max_tokens_per_query": of_query, "max_tokens_per_doc": of_document}
