@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Sequence
+import itertools
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, Literal, TypeVar, overload
 
 from . import options
 from .answers import as_array, classification_outputs, embedding_outputs, pooling_outputs, scoring_outputs
-from .llm import LLM, Output, Params, check_output
+from .llm import LLM, PIECE, PIECES_AHEAD, Output, Params, check_output
 from .outputs import (
     ClassificationRequestOutput,
     EmbeddingRequestOutput,
@@ -66,6 +68,27 @@ class AsyncLLM:
         options.check_served("embed", self.recipe)
         outcome = await self._run(prompts, "embed", **more)
         return as_array(outcome) if output == "numpy" else embedding_outputs(outcome)
+
+    async def embed_iter(
+        self, prompts: Iterable[Any], *, output: Output = "objects", **more: Any
+    ) -> AsyncIterator[Any]:
+        """`LLM.embed_iter`, awaited one vector at a time; `prompts` is read between awaits, so it should not block."""
+        check_output(output)
+        options.check_served("embed", self.recipe)
+        source = iter(prompts)
+        ahead: deque[Started] = deque()
+        try:
+            while True:
+                while len(ahead) < PIECES_AHEAD and (piece := list(itertools.islice(source, PIECE))):
+                    ahead.append(await _off_the_loop(self._llm.start, piece, "embed", **more))
+                if not ahead:
+                    return
+                outcome = await _ended(ahead.popleft())
+                for one in as_array(outcome) if output == "numpy" else embedding_outputs(outcome):
+                    yield one
+        finally:
+            for started in ahead:
+                started.cancel()
 
     async def classify(self, prompts: Any, **more: Any) -> list[ClassificationRequestOutput]:
         """`LLM.classify`, awaited."""

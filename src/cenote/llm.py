@@ -35,8 +35,8 @@ Output = Literal["objects", "numpy"]
 Params = PoolingParams | Sequence[PoolingParams] | None
 
 # Inputs of one piece of a stream, and how many pieces may be under way; together they bound its memory.
-_PIECE: Final = 1024
-_PIECES_AHEAD: Final = 4
+PIECE: Final = 1024
+PIECES_AHEAD: Final = 4
 
 
 class LLM:
@@ -146,7 +146,7 @@ class LLM:
         ahead: deque[Started] = deque()
         try:
             while True:
-                while len(ahead) < _PIECES_AHEAD and (piece := list(itertools.islice(source, _PIECE))):
+                while len(ahead) < PIECES_AHEAD and (piece := list(itertools.islice(source, PIECE))):
                     ahead.append(self.start(piece, "embed", **more))
                 if not ahead:
                     return

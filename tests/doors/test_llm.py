@@ -204,6 +204,26 @@ def test_a_stream_comes_in_order_and_reads_only_a_little_ahead(llm: LLM) -> None
     stream.close()  # type: ignore[attr-defined]  # it is a generator
 
 
+def test_an_awaited_stream_comes_in_order(llm: LLM) -> None:
+    texts = [f"text number {number % 50}" for number in range(2500)]
+    expected = llm.embed(texts[:50], output="numpy", use_tqdm=False)
+
+    async def run() -> list[FloatArray]:
+        async with AsyncLLM() as awaited:
+            found = [row async for row in awaited.embed_iter(texts, output="numpy")]
+            stopped = awaited.embed_iter(iter(texts))
+            first = await anext(stopped)
+            assert first.outputs.hidden_size == 384
+            await stopped.aclose()  # type: ignore[attr-defined]  # it is a generator
+            with pytest.raises(BadInput, match="output='torch'"):
+                await anext(awaited.embed_iter(texts, output="torch"))  # type: ignore[arg-type]
+            return found
+
+    found = asyncio.run(run())
+    assert len(found) == len(texts)
+    assert_equal(found[:50] + found[-50:], [*expected, *expected], BATCH_LIMIT)
+
+
 def test_threads_share_one_llm(llm: LLM) -> None:
     texts = short_texts(60)
     expected = llm.embed(texts, output="numpy", use_tqdm=False)
