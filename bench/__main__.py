@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -10,9 +11,10 @@ import click
 from . import compare, job, load, peers, report
 from .errors import BenchError, PeerUnavailable, WorkerFailed
 from .subjects import SUBJECTS
+from .texts import TASKS
 
-FULL = {"short": 1024, "paragraphs": 160}
-QUICK = {"short": 192, "paragraphs": 32}
+FULL = {"short": 1024, "paragraphs": 160, "rerank": 100}
+QUICK = {"short": 192, "paragraphs": 32, "rerank": 32}
 
 
 class PeersByDefault(click.Group):
@@ -33,6 +35,15 @@ def _names(allowed: dict[str, int] | tuple[str, ...], value: str, what: str) -> 
     return names
 
 
+def _subjects(value: str, workloads: Sequence[str]) -> tuple[str, ...]:
+    names = _names(tuple(SUBJECTS), value, "--subjects")
+    for workload in workloads:
+        if not any(TASKS[workload] in SUBJECTS[name].tasks for name in names):
+            does = ", ".join(subject.name for subject in SUBJECTS.values() if TASKS[workload] in subject.tasks)
+            raise click.UsageError(f"--subjects: none of {', '.join(names)} does {workload}; {does} do.")
+    return names
+
+
 @click.group(cls=PeersByDefault)
 def main() -> None:
     """Measure Cenote on this machine, beside its peers or alone.
@@ -40,7 +51,7 @@ def main() -> None:
     Without a command, `peers` runs:
 
     \b
-      python -m bench                                 everything: about seven minutes on two cores
+      python -m bench                                 everything: about nine minutes on two cores
       python -m bench --quick                         the same with fewer texts: does it run, roughly how fast
       python -m bench --subjects cenote,st-torch      without building the peers' environment
       python -m bench load                            import, start, memory, latency
@@ -62,7 +73,8 @@ def main() -> None:
     "--workloads",
     default=",".join(FULL),
     show_default=True,
-    help="short: sentences of about 16 tokens. paragraphs: about 177 tokens.",
+    help="short: sentences of about 16 tokens. paragraphs: about 177 tokens. rerank: one query with documents of 120 "
+    "tokens.",
 )
 @click.option(
     "--threads",
@@ -82,16 +94,16 @@ def main() -> None:
 def compare_peers(
     quick: bool, subjects: str, rounds: int | None, workloads: str, threads: int, output: Path, allow_missing: bool
 ) -> None:
-    """Compare Cenote with its peers on the same real texts.
+    """Compare Cenote with its peers on the same real texts: vectors, and scores of a query with documents.
 
     Every subject is a process of its own, bound to the same CPUs, with as many threads. They take turns: in each round
-    each embeds all texts once, in an order that rotates; the others wait. The fraction of the GEMM limit says how near
+    each answers all texts once, in an order that rotates; the others wait. The fraction of the GEMM limit says how near
     each comes to what float32 matrix products can give on this machine, measured in the same run.
     """
     sizes = QUICK if quick else FULL
     chosen = _names(FULL, workloads, "--workloads")
     plan = compare.Plan(
-        subjects=_names(tuple(SUBJECTS), subjects, "--subjects"),
+        subjects=_subjects(subjects, chosen),
         sizes={name: sizes[name] for name in chosen},
         num_rounds=rounds or (3 if quick else 5),
         threads=threads,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -46,29 +46,32 @@ def run(plan: Plan, console: Console) -> list[report.Section]:
     Raises:
         PeerUnavailable, WorkerFailed: A subject is missing and the plan does not allow that.
         GemmFailed: The limit could not be measured.
+        AnswersDiffer: Cenote does not answer as the reference does.
     """
     plan.output.mkdir(parents=True, exist_ok=True)
-    model = peers.default_model()
-    count = token_counter(model)
+    count = token_counter(peers.default_model())  # both models have this tokenizer
     workloads = [build(name, size, count) for name, size in plan.sizes.items()]
-    line_up = LineUp(plan, model, console)
-    with ExitStack() as stack:
+    line_ups = [
+        LineUp(plan, peers.build_model(task, console.print), console)
+        for task in dict.fromkeys(workload.task for workload in workloads)
+    ]
+    for line_up in line_ups:
         line_up.build()  # may use the whole machine; only what is measured is pinned
-        cpus = machine.pin(plan.threads)
-        busy = machine.busy_fraction()
-        workers = line_up.start(stack)
-        sections, limit = _measured(workers, workloads, plan, Dims.of_folder(model), cpus, console)
+    cpus = machine.pin(plan.threads)
+    busy = machine.busy_fraction()
+    sections, limit = _measured(line_ups, workloads, plan, cpus, console)
     facts = {
         **machine.facts(),
         "cpus": cpus,
         "busy_before": busy,
         "rounds": plan.num_rounds,
-        "loads": line_up.loads,
-        "missing": line_up.missing,
+        "loads": {line_up.model.task: line_up.loads for line_up in line_ups},
+        "missing": {line_up.model.task: line_up.missing for line_up in line_ups},
         "gemm": asdict(limit),
     }
     _print(console, sections, facts)
     _write(console, plan.output, sections, facts)
+    report.check_agreement(sections)
     return sections
 
 
@@ -83,21 +86,23 @@ def token_counter(model: Path) -> CountTokens:
 
 
 class LineUp:
-    """Who takes part: builds what the peers need, starts the workers, and keeps what it learned of each.
+    """Who takes part in one task: builds what the peers need, starts the workers, and keeps what it learned of each.
 
-    `loads` is what each worker said when it had loaded; `missing` is why a subject is not there.
+    `subjects` are those of the plan that do the task; `loads` is what each worker said when it had loaded; `missing` is
+    why a subject is not there.
     """
 
-    def __init__(self, plan: Plan, model: Path, console: Console) -> None:
+    def __init__(self, plan: Plan, model: peers.Model, console: Console) -> None:
         self.plan = plan
         self.model = model
         self.console = console
+        self.subjects = [SUBJECTS[name] for name in plan.subjects if model.task in SUBJECTS[name].tasks]
         self.loads: dict[str, Any] = {}
         self.missing: dict[str, str] = {}
 
     def build(self) -> None:
         """Build the peers' environment and exported models where they are not there yet."""
-        wanted = [SUBJECTS[name] for name in self.plan.subjects if SUBJECTS[name].in_peers]
+        wanted = [subject for subject in self.subjects if subject.in_peers]
         try:
             if wanted:
                 peers.build_environment(self.console.print)
@@ -114,8 +119,9 @@ class LineUp:
     def start(self, stack: ExitStack) -> list[WorkerProcess]:
         """Start and load one worker after another; `stack` ends them."""
         workers = []
-        for subject in (SUBJECTS[name] for name in self.plan.subjects if name not in self.missing):
-            worker = stack.enter_context(WorkerProcess(subject, self.plan.output / f"{subject.name}.log"))
+        for subject in (subject for subject in self.subjects if subject.name not in self.missing):
+            log = self.plan.output / f"{self.model.task}-{subject.name}.log"
+            worker = stack.enter_context(WorkerProcess(subject, log))
             try:
                 self.loads[subject.name] = worker.load(self.model, self.plan.threads)
                 workers.append(worker)
@@ -131,41 +137,53 @@ class LineUp:
 
 
 def _measured(
-    workers: Sequence[WorkerProcess],
-    workloads: Sequence[Workload],
-    plan: Plan,
-    dims: Dims,
-    cpus: Sequence[int],
-    console: Console,
+    line_ups: Sequence[LineUp], workloads: Sequence[Workload], plan: Plan, cpus: Sequence[int], console: Console
 ) -> tuple[list[report.Section], gemm.GemmLimit]:
-    """The GEMM limit before and after the rounds (the better counts), and all workloads between."""
-    steps = len(workloads) * rounds.num_steps(workers, plan.num_rounds) + 2
+    """The GEMM limit before and after each task's rounds (the best counts), and all workloads between.
+
+    The workers of one task live at a time, so that none holds memory while another is measured.
+    """
+    limits: list[gemm.GemmLimit] = []
+    done: list[tuple[Workload, dict[str, rounds.Timing], Dims]] = []
+    for line_up in line_ups:
+        dims = Dims.of_folder(line_up.model.folder)
+        own = [workload for workload in workloads if workload.task == line_up.model.task]
+        with ExitStack() as stack:
+            workers = line_up.start(stack)
+            advance = stack.enter_context(_progress(len(own) * rounds.num_steps(workers, plan.num_rounds) + 2, console))
+            advance("GEMM limit, before")
+            limits.append(gemm.measure(dims, cpus))
+            done += [(w, rounds.run_rounds(workers, w, plan.num_rounds, plan.output, advance), dims) for w in own]
+            advance("GEMM limit, after")
+            limits.append(gemm.measure(dims, cpus))
+    limit = max(limits, key=lambda one: one.gflops)
+    return [report.section(workload, timings, dims, limit) for workload, timings, dims in done], limit
+
+
+@contextmanager
+def _progress(num_steps: int, console: Console) -> Iterator[rounds.Advance]:
+    """A bar of so many steps; what it gives is told before each step what that is."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
-        bar = progress.add_task("", total=steps, completed=-1)
+        bar = progress.add_task("", total=num_steps, completed=-1)
 
         def advance(what: str) -> None:
             progress.update(bar, advance=1, description=what)
 
-        advance("GEMM limit, before")
-        limits = [gemm.measure(dims, cpus)]
-        timings = [rounds.run_rounds(workers, w, plan.num_rounds, plan.output, advance) for w in workloads]
-        advance("GEMM limit, after")
-        limits.append(gemm.measure(dims, cpus))
-    limit = max(limits, key=lambda one: one.gflops)
-    return [report.section(w, t, dims, limit) for w, t in zip(workloads, timings, strict=True)], limit
+        yield advance
 
 
 def _print(console: Console, sections: Sequence[report.Section], facts: dict[str, Any]) -> None:
     for part in sections:
-        report.print_table(console, part.description, report.COLUMNS, [report.cells(row) for row in part.rows])
+        report.print_table(console, part.description, report.columns(part), [report.cells(row) for row in part.rows])
         console.print(report.verdict(part) + "\n", markup=False)
     console.print(report.LEGEND + "\n", markup=False)
     limit = facts["gemm"]
+    threading = {name: load["threading"] for loads in facts["loads"].values() for name, load in loads.items()}
     console.print(
         f"GEMM limit: {limit['gflops']:.0f} GFLOP/s float32 on {len(facts['cpus'])} cores ({limit['where']}).",
-        *(f"Threads of {SUBJECTS[name].title}: {load['threading']}." for name, load in facts["loads"].items()),
-        *(f"MISSING: {SUBJECTS[name].title}" for name in facts["missing"]),
+        *(f"Threads of {SUBJECTS[name].title}: {words}." for name, words in threading.items()),
+        *(f"MISSING in {task}: {SUBJECTS[name].title}" for task, names in facts["missing"].items() for name in names),
         sep="\n",
         markup=False,
     )

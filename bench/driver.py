@@ -58,11 +58,10 @@ class WorkerProcess:
             raise WorkerFailed(f"{self.subject.title} failed at {op!r}:\n{answer['error']}")
         return answer
 
-    def load(self, model: Path, threads: int) -> dict[str, Any]:
+    def load(self, model: peers.Model, threads: int) -> dict[str, Any]:
         """Load the subject; see `worker`."""
-        return self.ask(
-            "load", subject=self.subject.name, model=str(model), exports=str(peers.EXPORTS), threads=threads
-        )
+        where = {"model": str(model.folder), "exports": str(model.exports)}
+        return self.ask("load", subject=self.subject.name, task=model.task, threads=threads, **where)
 
     def close(self) -> None:
         """End the process and wait for it."""

@@ -21,5 +21,9 @@ class TooFewCpus(BenchError):
     """More CPUs were asked for than this process may use."""
 
 
+class AnswersDiffer(BenchError):
+    """Cenote's vectors or scores are not the reference's; the results were written all the same."""
+
+
 class LoadFailed(BenchError):
     """A command under measure ended badly; the message has its output or the name of its log."""

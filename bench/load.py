@@ -231,7 +231,7 @@ def rss_mib(pid: int) -> float:
 def _latency(name: str, plan: Plan) -> Figure:
     subject = SUBJECTS[name]
     with WorkerProcess(subject, plan.output / f"latency-{name}.log") as worker:
-        worker.load(peers.default_model(), plan.threads)
+        worker.load(peers.Model("embed", peers.default_model(), peers.EXPORTS), plan.threads)
         worker.ask("latency", text=TEXT, times=20)
         seconds = worker.ask("latency", text=TEXT, times=plan.calls)["seconds"]
     return Figure(f"latency of one short text, offline, {subject.title}", "ms", tuple(s * 1e3 for s in seconds))

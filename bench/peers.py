@@ -9,16 +9,34 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from .errors import PeerUnavailable
+from .subjects import Task
 
 ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENT = ROOT / ".venvs" / "peers"
 EXPORTS = ROOT / ".cache" / "bench"
 PINS = Path(__file__).with_name("peers.txt")
+RERANKER = Path(__file__).with_name("reranker.py")
 
 Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What the subjects load for one task.
+
+    Args:
+        task: What it is asked for.
+        folder: The checkpoint.
+        exports: Folder under which its exports lie.
+    """
+
+    task: Task
+    folder: Path
+    exports: Path
 
 
 def python() -> Path:
@@ -55,8 +73,31 @@ def build_environment(say: Say) -> None:
     stamp.write_text(recipe)
 
 
-def build_export(kind: str, model: Path, say: Say) -> None:
-    """Export `model` to `.cache/bench/<kind>` unless it is there.
+def build_model(task: Task, say: Say) -> Model:
+    """The model of a task: the embedded default, or the random cross-encoder, which is made unless it is there.
+
+    Raises:
+        PeerUnavailable: The default's package is not installed, or the cross-encoder could not be made.
+    """
+    default = default_model()
+    if task == "embed":
+        return Model(task, default, EXPORTS)
+    model = Model(task, EXPORTS / "reranker" / "model", EXPORTS / "reranker")
+    stamp = model.exports / "stamp"
+    recipe = _digest(RERANKER.read_text(), (default / "tokenizer.json").read_text())
+    if stamp.exists() and stamp.read_text() == recipe:
+        return model
+    say(f"making a random cross-encoder in {model.folder} (once)")
+    shutil.rmtree(model.exports, ignore_errors=True)
+    model.folder.mkdir(parents=True)
+    command = [sys.executable, "-m", "bench.reranker", str(default), str(model.folder)]
+    _logged(command, model.exports / "model.log", environment(in_peers=False))
+    stamp.write_text(recipe)
+    return model
+
+
+def build_export(kind: str, model: Model, say: Say) -> None:
+    """Export `model` to the folder `kind` of its exports unless it is there.
 
     Args:
         kind: `onnx` or `openvino`.
@@ -64,18 +105,17 @@ def build_export(kind: str, model: Path, say: Say) -> None:
     Raises:
         PeerUnavailable: The export failed.
     """
-    target = EXPORTS / kind
+    target = model.exports / kind
     stamp = target / "stamp"
-    recipe = _digest(
-        PINS.read_text(), torch_version(), kind, (model / "config.json").read_text(), _weights_digest(model)
-    )
+    config = (model.folder / "config.json").read_text()
+    recipe = _digest(PINS.read_text(), torch_version(), kind, config, _weights_digest(model.folder))
     if stamp.exists() and stamp.read_text() == recipe:
         return
-    say(f"exporting the model to {kind} in {target} (once)")
+    say(f"exporting the model of {model.task!r} to {kind} in {target} (once)")
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
-    command = [str(python()), "-m", "bench.exports", str(model), str(target), kind]
-    _logged(command, EXPORTS / f"{kind}.log", environment(in_peers=True))
+    command = [str(python()), "-m", "bench.exports", str(model.folder), str(target), kind, model.task]
+    _logged(command, model.exports / f"{kind}.log", environment(in_peers=True))
     stamp.write_text(recipe)
 
 

@@ -26,13 +26,13 @@ class Timing:
     Args:
         seconds: One entry per round.
         batch_size: The batch size that was fastest before the rounds, None where the library chooses.
-        vectors: float32 `[N, D]` of the last round.
+        rows: Of the last round, float32: vectors `[N, D]`, or scores `[N]`.
         max_rss_bytes: The process's peak so far.
     """
 
     seconds: tuple[float, ...]
     batch_size: int | None
-    vectors: NDArray[np.float32]
+    rows: NDArray[np.float32]
     max_rss_bytes: int
 
     @property
@@ -58,6 +58,11 @@ def least_cosines(rows_ND: NDArray[np.float32], reference_ND: NDArray[np.float32
     return float(dots.min())
 
 
+def greatest_difference(scores_N: NDArray[np.float32], reference_N: NDArray[np.float32]) -> float:
+    """The greatest absolute difference between scores of the same pair, in float64."""
+    return float(np.abs(scores_N.astype(np.float64) - reference_N.astype(np.float64)).max())
+
+
 def num_steps(workers: Sequence[WorkerProcess], num_rounds: int) -> int:
     """How often `run_rounds` calls `advance`."""
     return sum(1 + len(w.subject.batch_sizes) + num_rounds for w in workers)
@@ -66,7 +71,7 @@ def num_steps(workers: Sequence[WorkerProcess], num_rounds: int) -> int:
 def run_rounds(
     workers: Sequence[WorkerProcess], workload: Workload, num_rounds: int, folder: Path, advance: Advance
 ) -> dict[str, Timing]:
-    """Warm up, choose batch sizes, run the rounds, and fetch the vectors of the last one."""
+    """Warm up, choose batch sizes, run the rounds, and fetch what the last one gave."""
     batch_sizes = {w.subject.name: _warm_up(w, workload, advance) for w in workers}
     seconds: dict[str, list[float]] = {w.subject.name: [] for w in workers}
     peaks: dict[str, int] = {}
@@ -77,13 +82,13 @@ def run_rounds(
             answer = worker.ask("run", batch_size=batch_sizes[name])
             seconds[name].append(answer["seconds"])
             peaks[name] = answer["max_rss_bytes"]
-    vectors = _fetch(workers, workload, folder)
-    return {n: Timing(tuple(seconds[n]), batch_sizes[n], vectors[n], peaks[n]) for n in seconds}
+    rows = _fetch(workers, workload, folder)
+    return {n: Timing(tuple(seconds[n]), batch_sizes[n], rows[n], peaks[n]) for n in seconds}
 
 
 def _warm_up(worker: WorkerProcess, workload: Workload, advance: Advance) -> int | None:
     """Run all texts once unmeasured, then once per batch size; answer the fastest."""
-    worker.ask("texts", texts=list(workload.texts))
+    worker.ask("texts", texts=list(workload.texts), query=workload.query)
     sizes = worker.subject.batch_sizes
     advance(f"{workload.name}, warm-up: {worker.subject.title}")
     worker.ask("run", batch_size=sizes[-1] if sizes else None)
@@ -95,10 +100,10 @@ def _warm_up(worker: WorkerProcess, workload: Workload, advance: Advance) -> int
 
 
 def _fetch(workers: Sequence[WorkerProcess], workload: Workload, folder: Path) -> Mapping[str, NDArray[np.float32]]:
-    vectors = {}
+    rows = {}
     for worker in workers:
         path = folder / f"{workload.name}-{worker.subject.name}.npy"
         worker.ask("save", path=str(path))
-        vectors[worker.subject.name] = np.load(path)
+        rows[worker.subject.name] = np.load(path)
         path.unlink()
-    return vectors
+    return rows

@@ -12,11 +12,21 @@ from dataclasses import dataclass
 from pydoc_data.topics import topics
 from typing import TypeAlias
 
-CountTokens: TypeAlias = Callable[[Sequence[str]], list[int]]
-"""Texts -> the number of tokens of each, special tokens included."""
+from .subjects import Task
+
+CountTokens: TypeAlias = Callable[[Sequence[str | tuple[str, str]]], list[int]]
+"""Texts or pairs of texts -> the number of tokens of each, special tokens included."""
 
 SHORT_TOKENS = (6, 24)
 PARAGRAPH_TOKENS = (128, 250)
+DOCUMENT_TOKENS = 120
+"""Of a document to rank, without special tokens."""
+
+QUERY = "How do I define a class whose instances can be compared with each other?"
+"""What the documents are ranked by."""
+
+TASKS: dict[str, Task] = {"short": "embed", "paragraphs": "embed", "rerank": "rerank"}
+"""Workload -> what a model is asked for."""
 
 _BLANK_LINE = re.compile(r"\n\s*\n")
 _SENTENCE_END = re.compile(r"(?<=[.!?:])\s+(?=[A-Z\"(])")
@@ -28,14 +38,22 @@ class Workload:
     """Texts of one kind.
 
     Args:
-        name: `short` or `paragraphs`.
+        name: `short`, `paragraphs` or `rerank`.
         texts: The texts, in a fixed order.
-        num_tokens: Tokens of each text under the model's tokenizer, special tokens included.
+        num_tokens: Tokens of each text, or of its pair with the query, under the model's tokenizer, special tokens
+            included.
+        query: What the texts are ranked by, None where they are embedded.
     """
 
     name: str
     texts: tuple[str, ...]
     num_tokens: tuple[int, ...]
+    query: str | None = None
+
+    @property
+    def task(self) -> Task:
+        """What a model is asked for."""
+        return TASKS[self.name]
 
     @property
     def total_tokens(self) -> int:
@@ -43,14 +61,18 @@ class Workload:
 
     @property
     def digest(self) -> str:
-        """First 16 hexadecimal digits of the sha256 of the texts."""
-        return hashlib.sha256("\0".join(self.texts).encode()).hexdigest()[:16]
+        """First 16 hexadecimal digits of the sha256 of the texts, after the query if there is one."""
+        texts = self.texts if self.query is None else (self.query, *self.texts)
+        return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
 
     def describe(self) -> str:
-        """One line: how many texts, and their lengths in tokens."""
+        """One line: how many texts or pairs, and their lengths in tokens."""
+        count, of = f"{len(self.texts):,} texts", ""
+        if self.query is not None:
+            count, of = f"1 query x {len(self.texts):,} documents", " per pair"
         mean = self.total_tokens / len(self.texts)
         span = f"{min(self.num_tokens)}-{max(self.num_tokens)}"
-        return f"{self.name}: {len(self.texts):,} texts, {mean:.1f} tokens on average ({span}), digest {self.digest}"
+        return f"{self.name}: {count}, {mean:.1f} tokens{of} on average ({span}), digest {self.digest}"
 
 
 def build(name: str, num_texts: int, count: CountTokens, source: Mapping[str, str] = topics) -> Workload:
@@ -59,7 +81,7 @@ def build(name: str, num_texts: int, count: CountTokens, source: Mapping[str, st
     Raises:
         ValueError: Fewer texts qualify, or there is no workload of that name.
     """
-    makers = {"short": _short, "paragraphs": _paragraphs}
+    makers = {"short": _short, "paragraphs": _paragraphs, "rerank": _documents}
     if name not in makers:
         raise ValueError(f"no workload {name!r}; there are {', '.join(makers)}")
     chosen = makers[name](count, source)
@@ -67,7 +89,9 @@ def build(name: str, num_texts: int, count: CountTokens, source: Mapping[str, st
         raise ValueError(f"{name}: {num_texts} texts were asked for and {len(chosen)} qualify; ask for fewer")
     # Evenly spaced, since neighbours come from one topic and share their vocabulary.
     picked = [chosen[i * len(chosen) // num_texts] for i in range(num_texts)]
-    return Workload(name, tuple(picked), tuple(count(picked)))
+    if TASKS[name] == "embed":
+        return Workload(name, tuple(picked), tuple(count(picked)))
+    return Workload(name, tuple(picked), tuple(count([(QUERY, document) for document in picked])), QUERY)
 
 
 def _short(count: CountTokens, source: Mapping[str, str]) -> list[str]:
@@ -88,6 +112,18 @@ def _paragraphs(count: CountTokens, source: Mapping[str, str]) -> list[str]:
             if low <= count([paragraph])[0] <= high:
                 found.append(paragraph)
     return list(dict.fromkeys(found))
+
+
+def _documents(count: CountTokens, source: Mapping[str, str]) -> list[str]:
+    """Words of one topic in a row, cut at exactly `DOCUMENT_TOKENS`; where no word ends there, they are left out."""
+    (num_special,) = count([""])
+    found: list[str] = []
+    for topic in sorted(source):
+        words = [word for block in _blocks({topic: source[topic]}) for word in block.split()]
+        lengths = [n - num_special for n in count(words)]
+        found += _joined(words, lengths, DOCUMENT_TOKENS)
+    counted = zip(found, count(found), strict=True)
+    return list(dict.fromkeys(text for text, n in counted if n - num_special == DOCUMENT_TOKENS))
 
 
 def _joined(blocks: Sequence[str], lengths: Sequence[int], least: int) -> Iterator[str]:

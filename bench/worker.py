@@ -1,10 +1,10 @@
 """One subject in a process of its own: JSON lines in, JSON lines out, one answer per request.
 
-    {"op": "load", "subject": ..., "model": ..., "exports": ..., "threads": ...}
+    {"op": "load", "subject": ..., "task": ..., "model": ..., "exports": ..., "threads": ...}
         -> {"load_s": ..., "versions": {...}, "threading": ...}
-    {"op": "texts", "texts": [...]}                  -> {"num_texts": ...}
+    {"op": "texts", "texts": [...], "query": ...}    -> {"num_texts": ...}  query: text, or null where there is none
     {"op": "run", "batch_size": ...}                 -> {"seconds": ..., "max_rss_bytes": ...}
-    {"op": "save", "path": ...}                      -> {"path": ...}       the last run's vectors, float32 [N, D]
+    {"op": "save", "path": ...}                      -> {"path": ...}       the last answers, float32 [N, D] or [N]
     {"op": "latency", "text": ..., "times": ...}     -> {"seconds": [...]}  one text at a time
 
 A failure is answered as {"error": traceback}, and the process lives on.
@@ -23,7 +23,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from .subjects import LOADERS, Loaded
+from .subjects import LOADERS, Loaded, Task
 
 
 class Worker:
@@ -32,6 +32,7 @@ class Worker:
     def __init__(self) -> None:
         self.loaded: Loaded | None = None
         self.texts: list[str] = []
+        self.query: str | None = None
         self.result: Any = None
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -46,21 +47,21 @@ class Worker:
         }
         return operations[op](**request)
 
-    def load(self, subject: str, model: str, exports: str, threads: int) -> dict[str, Any]:
+    def load(self, subject: str, task: Task, model: str, exports: str, threads: int) -> dict[str, Any]:
         start = time.perf_counter()
-        self.loaded = LOADERS[subject](model, exports, threads)
+        self.loaded = LOADERS[task, subject](model, exports, threads)
         load_s = time.perf_counter() - start
         return {"load_s": load_s, "versions": self.loaded.versions, "threading": self.loaded.threading}
 
-    def keep(self, texts: list[str]) -> dict[str, Any]:
-        self.texts = texts
+    def keep(self, texts: list[str], query: str | None) -> dict[str, Any]:
+        self.texts, self.query = texts, query
         return {"num_texts": len(texts)}
 
     def run(self, batch_size: int | None) -> dict[str, Any]:
         loaded = self._loaded()
-        self.result = None  # the last round's vectors are freed outside the clock
+        self.result = None  # the last round's result is freed outside the clock
         start = time.perf_counter()
-        self.result = loaded.embed(self.texts, batch_size)
+        self.result = loaded.run(self.query, self.texts, batch_size)
         seconds = time.perf_counter() - start
         rss_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         return {"seconds": seconds, "max_rss_bytes": rss_bytes}
@@ -74,7 +75,7 @@ class Worker:
         seconds = []
         for _ in range(times):
             start = time.perf_counter()
-            loaded.embed([text], 1)
+            loaded.run(None, [text], 1)
             seconds.append(time.perf_counter() - start)
         return {"seconds": seconds}
 

@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from bench.texts import PARAGRAPH_TOKENS, SHORT_TOKENS, Workload, build
+from bench.texts import DOCUMENT_TOKENS, PARAGRAPH_TOKENS, QUERY, SHORT_TOKENS, Workload, build
 
 
-def count_words(texts: Sequence[str]) -> list[int]:
-    return [len(text.split()) for text in texts]
+def count_words(texts: Sequence[str | tuple[str, str]]) -> list[int]:
+    return [len((text if isinstance(text, str) else " ".join(text)).split()) for text in texts]
+
+
+def count_with_special(texts: Sequence[str | tuple[str, str]]) -> list[int]:
+    """Two special tokens around a text, three around a pair; a comma is a token of its own."""
+    commas = [text.count(",") if isinstance(text, str) else "".join(text).count(",") for text in texts]
+    special = [2 if isinstance(text, str) else 3 for text in texts]
+    return [n + c + s for n, c, s in zip(count_words(texts), commas, special, strict=True)]
 
 
 def test_same_texts_every_time() -> None:
@@ -27,7 +34,7 @@ def test_lengths_are_within_the_bounds() -> None:
 
 
 def test_no_text_comes_twice() -> None:
-    for name in ("short", "paragraphs"):
+    for name in ("short", "paragraphs", "rerank"):
         texts = build(name, 40, count_words).texts
         assert len(set(texts)) == len(texts)
 
@@ -53,8 +60,29 @@ def test_asking_for_too_many_says_how_many_there_are() -> None:
 
 
 def test_unknown_workload_is_refused() -> None:
-    with pytest.raises(ValueError, match="there are short, paragraphs"):
+    with pytest.raises(ValueError, match="there are short, paragraphs, rerank"):
         build("long", 1, count_words)
+
+
+def test_documents_have_their_length_whatever_the_special_tokens() -> None:
+    workload = build("rerank", 100, count_with_special)
+    assert {n - 2 for n in count_with_special(workload.texts)} == {DOCUMENT_TOKENS}
+    assert (workload.query, workload.task) == (QUERY, "rerank")
+    assert workload.num_tokens == tuple(count_with_special([(QUERY, text) for text in workload.texts]))
+
+
+def test_a_document_in_which_no_word_ends_in_time_is_left_out() -> None:
+    exact, over = "b " * DOCUMENT_TOKENS, "a " * (DOCUMENT_TOKENS - 1) + "two, "
+    source = {"t": over + exact + "rest"}
+    assert build("rerank", 1, count_with_special, source).texts == (exact.strip(),)
+    with pytest.raises(ValueError, match=r"2 texts were asked for and 1 qualify"):
+        build("rerank", 2, count_with_special, source)
+
+
+def test_the_query_is_part_of_the_digest_and_the_description() -> None:
+    ranked = Workload("rerank", ("a b", "c"), (5, 4), "q")
+    assert ranked.digest != Workload("rerank", ("a b", "c"), (5, 4), "r").digest
+    assert ranked.describe().startswith("rerank: 1 query x 2 documents, 4.5 tokens per pair on average (4-5)")
 
 
 def test_description_names_lengths() -> None:

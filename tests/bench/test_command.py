@@ -33,6 +33,19 @@ def test_peers_is_the_default_command(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (list(plan.sizes), plan.num_rounds, plan.subjects) == (["short"], 3, ("cenote", "st-torch"))
 
 
+def test_every_workload_runs_unless_some_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    plans: list[compare.Plan] = []
+    monkeypatch.setattr(compare, "run", lambda plan, console: plans.append(plan))
+    assert CliRunner().invoke(main, []).exit_code == 0
+    assert plans[0].sizes == {"short": 1024, "paragraphs": 160, "rerank": 100}
+
+
+def test_a_workload_that_no_subject_does_is_refused() -> None:
+    done = CliRunner().invoke(main, ["--workloads", "short,rerank", "--subjects", "cenote-lists"])
+    assert done.exit_code == 2
+    assert "none of cenote-lists does rerank" in done.output
+
+
 def test_a_missing_peer_ends_the_run_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(plan: compare.Plan, console: Console) -> None:
         raise PeerUnavailable("pip ended with 1")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
+from bench.errors import AnswersDiffer
 from bench.flops import Dims, workload_flops
 from bench.gemm import GemmLimit
 from bench.rounds import Timing
@@ -54,7 +56,7 @@ def test_without_cenote_there_are_no_ratios() -> None:
 def test_table_names_every_subject(part: report.Section) -> None:
     out = StringIO()
     rows = [report.cells(row) for row in part.rows]
-    report.print_table(Console(file=out, width=120), part.description, report.COLUMNS, rows)
+    report.print_table(Console(file=out, width=120), part.description, report.columns(part), rows)
     text = out.getvalue()
     assert "short: 2 texts, 3.0 tokens on average (3-3)" in text
     assert all(cell in text for row in rows for cell in row)
@@ -69,6 +71,39 @@ def test_verdict(part: report.Section) -> None:
     assert report.verdict(part) == (
         "Cenote gives 2.00x the texts/s of the best peer (ST ONNX O3). The GEMM limit would allow 4.0 texts/s."
     )
+
+
+@pytest.fixture
+def ranked() -> report.Section:
+    """Two pairs; Cenote's second score is off by 2**-20, ONNX's by a quarter."""
+    workload = Workload("rerank", ("a b", "d e"), (6, 6), "q")
+    timings = {
+        name: Timing((1.0,), None, np.array([0.5, score], np.float32), 0)
+        for name, score in (("cenote", 0.5 + 2**-20), ("st-torch", 0.5), ("st-onnx", 0.25))
+    }
+    return report.section(workload, timings, DIMS, GemmLimit(1.0, "", {}))
+
+
+def test_scores_are_compared_by_difference(ranked: report.Section, tmp_path: Path) -> None:
+    assert [row.greatest_difference for row in ranked.rows] == [2**-20, 0.0, 0.25]
+    assert {row.least_cosine for row in ranked.rows} == {None}
+    report.write_markdown(tmp_path / "a.md", [ranked])
+    text = (tmp_path / "a.md").read_text()
+    assert "rerank: 1 query x 2 documents, 6.0 tokens per pair" in text
+    assert "|  | pairs/s | tokens/s | spread | Cenote is | difference | of limit | batch |" in text
+    assert "| ST ONNX O3 | 2.0 | 12 | 0.0% | 1.00x | 2.5e-01 |" in text
+    assert "Cenote gives 1.00x the pairs/s of the best peer" in text
+
+
+def test_only_a_wrong_cenote_ends_the_run(part: report.Section, ranked: report.Section) -> None:
+    report.check_agreement([part, ranked])
+    cenote, *others = ranked.rows
+    wrong = replace(ranked, rows=(replace(cenote, greatest_difference=2e-5), *others))
+    with pytest.raises(AnswersDiffer, match=r"rerank: Cenote differs from ST torch \(difference 2\.0e-05\)"):
+        report.check_agreement([part, wrong])
+    turned = replace(part, rows=(replace(part.rows[0], least_cosine=0.9), *part.rows[1:]))
+    with pytest.raises(AnswersDiffer, match=r"short: Cenote differs from ST torch \(cosine 0\.9000000\)"):
+        report.check_agreement([turned, ranked])
 
 
 def test_picture(part: report.Section, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from bench.driver import WorkerProcess
-from bench.rounds import Timing, least_cosines, num_steps, rotated, run_rounds
+from bench.rounds import Timing, greatest_difference, least_cosines, num_steps, rotated, run_rounds
 from bench.subjects import SUBJECTS
 from bench.texts import Workload
 
@@ -57,3 +57,8 @@ def test_least_cosine_is_the_worst_row() -> None:
     rows = np.array([[1, 0], [1, 1]], np.float32)
     reference = np.array([[2, 0], [0, 3]], np.float32)
     assert least_cosines(rows, reference) == pytest.approx(0.5**0.5)
+
+
+def test_greatest_difference_is_the_worst_pair() -> None:
+    scores, reference = np.array([0.5, 0.25, 1], np.float32), np.array([0.5, 0.5, 0.875], np.float32)
+    assert greatest_difference(scores, reference) == 0.25

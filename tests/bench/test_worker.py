@@ -15,10 +15,10 @@ from bench import worker
 
 
 def load_letters(model: str, exports: str, threads: int) -> Loaded:
-    def embed(texts: list[str], batch_size: int | None) -> list[list[int]]:
-        return [[len(text), batch_size or 0] for text in texts]
+    def run(query: str | None, texts: list[str], batch_size: int | None) -> list[list[int]]:
+        return [[len(text) + len(query or ""), batch_size or 0] for text in texts]
 
-    return Loaded(embed, lambda result: result, f"{threads} threads", {"letters": "1"})
+    return Loaded(run, lambda result: result, f"{threads} threads", {"letters": "1"})
 
 
 def converse(*requests: dict[str, Any]) -> list[dict[str, Any]]:
@@ -27,19 +27,19 @@ def converse(*requests: dict[str, Any]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in answers.getvalue().splitlines()]
 
 
-LOAD = {"op": "load", "subject": "letters", "model": "m", "exports": "e", "threads": 2}
+LOAD = {"op": "load", "subject": "letters", "task": "rerank", "model": "m", "exports": "e", "threads": 2}
 
 
 @pytest.fixture(autouse=True)
 def letters(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(LOADERS, "letters", load_letters)
+    monkeypatch.setitem(LOADERS, ("rerank", "letters"), load_letters)
 
 
 def test_a_whole_conversation(tmp_path: Path) -> None:
     path = str(tmp_path / "rows.npy")
     answers = converse(
         LOAD,
-        {"op": "texts", "texts": ["a", "abc"]},
+        {"op": "texts", "texts": ["a", "abc"], "query": "qq"},
         {"op": "run", "batch_size": 8},
         {"op": "save", "path": path},
         {"op": "latency", "text": "ab", "times": 3},
@@ -53,7 +53,7 @@ def test_a_whole_conversation(tmp_path: Path) -> None:
     assert len(latency["seconds"]) == 3
     rows = np.load(path)
     assert rows.dtype == np.float32
-    assert rows.tolist() == [[1, 8], [3, 8]]
+    assert rows.tolist() == [[3, 8], [5, 8]]
 
 
 def test_an_error_is_answered_and_the_worker_lives_on() -> None:
