@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from .config import ModelSettings
 from .errors import CheckpointError, ConfigError
 from .hf import Raw
+from .steps import Stage
 
 Head = Literal["sequence", "token"]
 
@@ -21,6 +22,7 @@ class Classifying:
 
     Args:
         head: Whether it classifies whole texts or tokens.
+        row: Which token of a text it reads; None where it classifies tokens.
         labels: Their names, in the order of the logits.
         activation: What logits go through: `identity`, `sigmoid`, `softmax`, or a class of `torch.nn` by its dotted
             name.
@@ -30,6 +32,7 @@ class Classifying:
     """
 
     head: Head
+    row: Literal["first", "last"] | None
     labels: tuple[str, ...]
     activation: str
     use_activation: bool
@@ -38,7 +41,7 @@ class Classifying:
 
 
 def classifying(
-    heads: Mapping[str, Any],
+    heads: Mapping[str, Sequence[Stage]],
     raw: Mapping[str, Any],
     modules: Mapping[str, Any],
     settings: ModelSettings,
@@ -47,7 +50,7 @@ def classifying(
     """Decide how a checkpoint is read as a classifier, or None where it is an embedder.
 
     Args:
-        heads: Kinds of classifiers that the architecture has.
+        heads: Kinds of classifiers that the architecture has, and their stages.
         raw: `config.json`.
         modules: `config_sentence_transformers.json`.
         sources: Filled with the source of each value.
@@ -62,6 +65,7 @@ def classifying(
         sources["classifier"] = "none: the architecture is no classifier"
         return None
     sources["classifier"] = f"config.json: {name}"
+    sources["row"] = "the architecture"
     labels = _labels(raw, sources)
     mean, sigma = (_calibration(key, settings, raw, sources) for key in ("logit_mean", "logit_sigma"))
     if sigma == 0:
@@ -69,6 +73,7 @@ def classifying(
     sources["use_activation"] = "default" if settings.use_activation is None else "user"
     return Classifying(
         head=head,
+        row=heads[head][0].row if head == "sequence" else None,
         labels=labels,
         activation=_activation(raw, modules, len(labels), sources),
         use_activation=settings.use_activation is not False,

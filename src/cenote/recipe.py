@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from .checkpoint import Checkpoint
 from .classifying import Classifying, classifying
 from .config import ModelSettings
 from .errors import CheckpointError, ConfigError
-from .steps import Dense, Normalize, Pooling, Step
+from .steps import Dense, Nature, Normalize, Pooling, Stage, Step
 from .tasks import TASKS, find
 
 if TYPE_CHECKING:
@@ -40,11 +40,12 @@ class Recipe:
         architecture: The class that `config.json` names.
         model_type: The family that `config.json` names.
         model: The architecture's config.
+        causal: Whether a token sees no later one.
         steps: What comes after the transformer, the pooling first.
         normalize: Whether the last step is a Normalize, which a request may switch off; it is not in `steps`.
         max_len: Longest input in tokens, special tokens counted.
         embedding_size: Size of a finished row; 0 for a classifier.
-        dtype: Precision that the user asked for, or `auto`.
+        dtype: Precision that the user asked for, or `auto`, or float32 where float16 is stored and overflows.
         stored_dtype: Precision of the stored weights.
         do_lower_case: Whether text is lower-cased before tokenising.
         prompts: Name of a prompt -> text put before an input.
@@ -64,6 +65,7 @@ class Recipe:
     architecture: str
     model_type: str
     model: ModelConfig
+    causal: bool
     steps: tuple[Step, ...]
     normalize: bool
     max_len: int
@@ -116,12 +118,14 @@ def resolve(checkpoint: Checkpoint, settings: ModelSettings) -> Recipe:
     sources: dict[str, str] = {"architecture": "config.json", "model_type": "config.json"}
     settings_st: Mapping[str, Any] = listed.settings if listed else {}
     classifier = _classifier(listed, architecture.HEADS, raw, settings, sources)
-    steps, normalize = _steps(listed, checkpoint, sources) if classifier is None else _no_steps(sources)
+    nature = model.nature
+    steps, normalize = _steps(listed, checkpoint, nature, sources) if classifier is None else _no_steps(sources)
     prompts, default_prompt = _prompts(settings_st, sources)
     sources["do_lower_case"] = "sentence_bert_config.json" if listed and listed.do_lower_case else "default"
-    sources["dtype"] = "user" if settings.dtype != "auto" else "default"
+    sources["causal"] = nature.causal_source
     sources["stored_dtype"] = "the weights"
     sources["chat_template"] = "default: the tokenizer's" if settings.chat_template is None else "user"
+    stored_dtype = weights.stored_dtype(transformer)
     return Recipe(
         name=checkpoint.name,
         checkpoint=checkpoint,
@@ -129,12 +133,13 @@ def resolve(checkpoint: Checkpoint, settings: ModelSettings) -> Recipe:
         architecture=str((raw.get("architectures") or ["unknown"])[0]),
         model_type=str(raw.get("model_type")),
         model=model,
+        causal=nature.causal,
         steps=steps,
         normalize=normalize,
         max_len=_max_len(settings, listed, transformer, model.position_limit, sources),
         embedding_size=_embedding_size(steps, model.hidden_size, sources) if steps else 0,
-        dtype=settings.dtype,
-        stored_dtype=weights.stored_dtype(transformer),
+        dtype=_dtype(settings.dtype, stored_dtype, nature, sources),
+        stored_dtype=stored_dtype,
         do_lower_case=bool(listed and listed.do_lower_case),
         prompts=prompts,
         default_prompt_name=default_prompt,
@@ -149,7 +154,7 @@ def resolve(checkpoint: Checkpoint, settings: ModelSettings) -> Recipe:
 
 def _classifier(
     listed: st.Modules | None,
-    heads: Mapping[str, Any],
+    heads: Mapping[str, Sequence[Stage]],
     raw: Mapping[str, Any],
     settings: ModelSettings,
     sources: dict[str, str],
@@ -167,17 +172,37 @@ def _classifier(
     return found
 
 
-def _steps(listed: st.Modules | None, checkpoint: Checkpoint, sources: dict[str, str]) -> tuple[tuple[Step, ...], bool]:
+def _steps(
+    listed: st.Modules | None, checkpoint: Checkpoint, nature: Nature, sources: dict[str, str]
+) -> tuple[tuple[Step, ...], bool]:
     if listed is None:
         sources["steps"] = sources["normalize"] = "default: no modules.json"
-        log.info("%s has no modules.json: its first token is pooled (cls) and normalised.", checkpoint.name)
-        return (Pooling(("cls",)),), True
+        which = "first token is pooled (cls)" if nature.pooled == "cls" else "last token is pooled (last)"
+        log.info("%s has no modules.json: its %s and normalised.", checkpoint.name, which)
+        return (Pooling((nature.pooled,)),), True
     sources["steps"] = sources["normalize"] = "modules.json"
     steps = listed.steps
     # The last Normalize is applied to finished rows, where a request can cut them first or leave it out.
     if isinstance(steps[-1], Normalize):
         return steps[:-1], True
     return steps, False
+
+
+def _dtype(asked: str, stored: str, nature: Nature, sources: dict[str, str]) -> str:
+    sources["dtype"] = "user" if asked != "auto" else "default"
+    if nature.why_not_float16 is None:
+        return asked
+    if asked in ("float16", "half"):
+        raise ConfigError(
+            f"dtype={asked!r}, but {nature.why_not_float16}.",
+            allowed="Allowed here are auto, float32 and bfloat16.",
+            fix="Leave dtype out, or ask for bfloat16.",
+            param="dtype",
+        )
+    if asked == "auto" and stored == "float16":
+        sources["dtype"] = f"stored as float16, but {nature.why_not_float16}"
+        return "float32"
+    return asked
 
 
 def _no_steps(sources: dict[str, str]) -> tuple[tuple[Step, ...], bool]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +54,31 @@ class Stage:
     Args:
         name: Of its stored tensors, without the family's prefix and without `.weight`.
         activation: One of `layers.linear.ACTIVATIONS`, or None.
+        bias: Whether it has one; None where that is as the checkpoint stores it.
+        row: Of the first stage: which token of a text it reads.
     """
 
     name: str
     activation: str | None = None
+    bias: bool | None = True
+    row: Literal["first", "last"] = "first"
+
+
+@dataclass(frozen=True, slots=True)
+class Nature:
+    """What a backbone is beyond its sizes; the defaults are an encoder's.
+
+    Args:
+        causal: Whether a token sees no later one.
+        causal_source: Where that stands.
+        pooled: Mode of `layers.pooling.POOLS` where the checkpoint has no `modules.json`.
+        why_not_float16: Why the family is not to be computed in float16, or None.
+    """
+
+    causal: bool = False
+    causal_source: str = "the architecture"
+    pooled: Literal["cls", "last"] = "cls"
+    why_not_float16: str | None = None
 
 
 Step: TypeAlias = Pooling | Dense | LayerNorm | Normalize

@@ -15,6 +15,7 @@ from cenote import LLM, Pair, PoolingParams
 from cenote.errors import BadInput, CheckpointError, ConfigError, UnsupportedTask
 from support.checkpoints import MODEL_TYPES
 from support.classifiers import Item, Reference, changed, predictions, saved_by_cross_encoder
+from support.decoders import DECODERS
 from support.fixtures import Tiny
 from support.parity import BATCH_LIMIT, REFERENCE_LIMIT, cosine
 from support.references import Float32, worst_error
@@ -53,7 +54,7 @@ def worst(ours: Sequence[Any], reference: Sequence[Any] | Float32 | Float64) -> 
 
 
 @pytest.mark.parametrize("num_labels", [1, 2, 5])
-@pytest.mark.parametrize("model_type", MODEL_TYPES)
+@pytest.mark.parametrize("model_type", [*MODEL_TYPES, *DECODERS])
 def test_logits_equal_the_reference(tiny: Tiny, model_type: str, num_labels: int) -> None:
     folder = tiny(model_type, head="sequence_classification", num_labels=num_labels)
     reference = Reference(folder)
@@ -67,7 +68,7 @@ def test_logits_equal_the_reference(tiny: Tiny, model_type: str, num_labels: int
         assert worst(raw(llm, ITEMS[::-1])[::-1], together) <= BATCH_LIMIT
 
 
-@pytest.mark.parametrize("model_type", MODEL_TYPES)
+@pytest.mark.parametrize("model_type", [*MODEL_TYPES, *(name for name in DECODERS if name != "gemma3_text")])
 def test_token_logits_equal_the_reference(tiny: Tiny, model_type: str) -> None:
     folder = tiny(model_type, head="token_classification", num_labels=5)
     reference = Reference(folder, tokens=True)

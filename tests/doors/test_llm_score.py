@@ -41,7 +41,7 @@ def crossed(tiny: Tiny) -> CrossEncoderFolder:
 # Cross-encoders.
 
 
-@pytest.mark.parametrize("model_type", ["bert", "xlm-roberta", "distilbert", "mpnet", "electra"])
+@pytest.mark.parametrize("model_type", ["bert", "xlm-roberta", "distilbert", "mpnet", "electra", "qwen3", "gemma"])
 def test_a_cross_encoder_scores_and_ranks_as_the_reference(crossed: CrossEncoderFolder, model_type: str) -> None:
     folder = crossed(model_type)
     documents = [*DOCUMENTS, DOCUMENTS[3], *paragraphs(2)]

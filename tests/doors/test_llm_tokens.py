@@ -21,6 +21,7 @@ from cenote.tasks import classify, embed
 from cenote.types import Batch, Length, ReadKey
 from support.checkpoints import MODEL_TYPES
 from support.classifiers import Reference, changed
+from support.decoders import DECODERS
 from support.fixtures import Tiny, TinySentence
 from support.forwards import recipe_of
 from support.parity import BATCH_LIMIT, REFERENCE_LIMIT
@@ -52,7 +53,7 @@ def assert_equal(ours: Any, theirs: Any, limit: float = REFERENCE_LIMIT) -> None
     assert max(worst_error(a, b) for a, b in zip(ours, theirs, strict=True)) <= limit
 
 
-@pytest.mark.parametrize("model_type", MODEL_TYPES)
+@pytest.mark.parametrize("model_type", [*MODEL_TYPES, *DECODERS])
 def test_token_vectors_equal_the_reference(tiny_sentence: TinySentence, model_type: str) -> None:
     folder = tiny_sentence(model_type=model_type, pooling="mean")
     with LLM(str(folder)) as llm:

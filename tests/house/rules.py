@@ -30,7 +30,7 @@ WEB = {
 }
 WORDS = {
     *("__init__", "checkpoint", "config", "cores", "errors", "hf", "hookspecs"),
-    *("inputs", "plugins", "steps", "types"),
+    *("inputs", "plugins", "rope", "steps", "types"),
 }
 """Modules of the lowest floor, which know neither torch nor the web."""
 

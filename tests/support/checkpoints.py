@@ -1,4 +1,4 @@
-"""Tiny random checkpoints of the seven encoder families, saved by `transformers` itself.
+"""Tiny random checkpoints of the encoder families and of language models, saved by `transformers` itself.
 
 Their shapes are odd on purpose (hidden 60, 5 heads of 12, 3 layers, intermediate 84, an odd vocabulary, 70 positions),
 so that no two sizes can be confused. Their weights are far from an initialisation: matrices have a standard deviation
@@ -16,6 +16,7 @@ import torch
 from transformers import (
     AutoConfig,
     AutoModel,
+    AutoModelForCausalLM,
     AutoModelForMaskedLM,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
@@ -24,15 +25,17 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from . import decoders
 from .saving import PLAIN, Saved, restyle
 from .vocab import tiny_tokenizer
 
-Head = Literal["base", "masked_lm", "sequence_classification", "token_classification"]
+Head = Literal["base", "masked_lm", "causal_lm", "sequence_classification", "token_classification"]
 
 MODEL_TYPES = ("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "mpnet", "electra")
 HEADS: dict[str, Any] = {
     "base": AutoModel,
     "masked_lm": AutoModelForMaskedLM,
+    "causal_lm": AutoModelForCausalLM,
     "sequence_classification": AutoModelForSequenceClassification,
     "token_classification": AutoModelForTokenClassification,
 }
@@ -91,7 +94,7 @@ def tiny_transformer(
     """Save a tiny random model with its config and tokenizer, and return `folder`.
 
     Args:
-        model_type: One of `MODEL_TYPES`.
+        model_type: One of `MODEL_TYPES` or of `decoders.DECODERS`.
         folder: Made if need be.
         seed: Another seed gives other weights; the tokenizer stays.
         head: What stands on the base model. Classifiers have 3 labels unless `num_labels` says otherwise.
@@ -124,6 +127,8 @@ def tiny_config(
         raise ValueError(f"{model_type} has no {', '.join(wrong)}; leave it out.")
     offset = tokenizer.pad_token_id + 1 if model_type in OFFSET_POSITIONS else 0
     values = {name: value for name, value in SHAPE.items() if name not in lacking}
+    if model_type in decoders.DECODERS:
+        values = decoders.SHAPE | decoders.OWN_SHAPE[model_type]
     values |= {
         "vocab_size": len(tokenizer) | 1,
         "max_position_embeddings": max_positions + offset,

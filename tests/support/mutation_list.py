@@ -5,11 +5,24 @@ from __future__ import annotations
 from typing import Final
 
 from .mutation import Mutation
+from .mutations_decoders import CONVERSION, DECODER_BLOCKS, ROPE
 from .mutations_forward import ATTENTION, BLOCKS, EMBEDDINGS
 from .mutations_heads import CLASSIFIERS, SCORING, TOKEN_ROWS
 from .mutations_reading import READING, WEIGHTS
 
-MUTATIONS: Final = (*EMBEDDINGS, *BLOCKS, *ATTENTION, *READING, *WEIGHTS, *CLASSIFIERS, *TOKEN_ROWS, *SCORING)
+MUTATIONS: Final = (
+    *EMBEDDINGS,
+    *BLOCKS,
+    *ATTENTION,
+    *ROPE,
+    *DECODER_BLOCKS,
+    *CONVERSION,
+    *READING,
+    *WEIGHTS,
+    *CLASSIFIERS,
+    *TOKEN_ROWS,
+    *SCORING,
+)
 
 CONTROL: Final = Mutation(
     "control: only a comment changes",

@@ -15,8 +15,8 @@ CLASSIFIERS = (
     Mutation(
         "activation between a classifier's layers dropped",
         "layers/heads.py",
-        "Linear(size, next_size, activation=stage.activation)",
-        "Linear(size, next_size)",
+        "bias=stage.bias is not False, activation=stage.activation",
+        "bias=stage.bias is not False",
         (f"{CLASSIFY}test_logits_equal_the_reference[bert-1]",),
     ),
     Mutation(
@@ -49,9 +49,9 @@ CLASSIFIERS = (
     ),
     Mutation(
         "classified by the second token",
-        "tasks/classify.py",
-        "heads.classifier(hidden_QD[spans.starts_S])",
-        "heads.classifier(hidden_QD[(spans.starts_S + 1).clamp(max=len(hidden_QD) - 1)])",
+        "layers/heads.py",
+        'rows_S = spans.starts_S if self.row == "first"',
+        'rows_S = (spans.starts_S + 1).clamp(max=len(hidden_QD) - 1) if self.row == "first"',
         (f"{CLASSIFY}test_logits_equal_the_reference[bert-2]",),
     ),
     Mutation(

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from transformers import AutoConfig, AutoModel
 
+from . import decoders
 from .checkpoints import VARIANTS, tiny_transformer
 from .forwards import Backbone, backbone
 from .references import EXACT, Float32, Ids, ragged_ids, worst_error
@@ -29,6 +30,7 @@ CASES: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "mpnet-other-pad": ("mpnet", {"pad_token_id": 7}),
     "roberta-other-pad": ("roberta", {"pad_token_id": 4, "max_position_embeddings": 75}),
     "distilbert-sinusoidal": ("distilbert", {"sinusoidal_pos_embds": True}),
+    **decoders.VARIANTS,
 }
 """Name -> model type and what is special in its config."""
 
@@ -72,10 +74,10 @@ def case_inputs(folder: Path, limit: int) -> list[Ids]:
     return inputs
 
 
-def reference_layers(folder: Path, inputs: Sequence[Ids]) -> list[list[Float32]]:
+def reference_layers(folder: Path, inputs: Sequence[Ids], dtype: str = "float32") -> list[list[Float32]]:
     """All hidden states of `transformers`: for each layer, `[n, D]` of each input."""
     config = AutoConfig.from_pretrained(folder)
-    model = AutoModel.from_pretrained(folder, **EXACT).eval()
+    model = AutoModel.from_pretrained(folder, **{**EXACT, "dtype": getattr(torch, dtype)}).eval()
     found: list[list[Float32]] = []
     with torch.inference_mode():
         for ids, segments in inputs:
@@ -84,7 +86,7 @@ def reference_layers(folder: Path, inputs: Sequence[Ids]) -> list[list[Float32]]
                 arguments["token_type_ids"] = torch.tensor([segments])
             out = model(**arguments, output_hidden_states=True)
             states = [*out.hidden_states[:-1], out.last_hidden_state]
-            found.append([state[0].numpy() for state in states])
+            found.append([state[0].float().numpy() for state in states])
     return [list(layer) for layer in zip(*found, strict=True)]
 
 

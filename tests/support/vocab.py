@@ -7,17 +7,20 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import (
     BertTokenizer,
     CamembertTokenizer,
     DistilBertTokenizer,
     MPNetTokenizer,
     PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
     RobertaTokenizer,
     XLMRobertaTokenizer,
 )
+from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
+from .decoders import DECODERS
 from .texts import corpus
 
 VOCAB_SIZE = 887
@@ -33,7 +36,7 @@ def tiny_tokenizer(model_type: str, *, max_tokens: int, lowercase: bool = True) 
         lowercase: Whether a WordPiece tokenizer lower-cases. The other two kinds keep case as their families do.
 
     Raises:
-        ValueError: The family is not one of the seven.
+        ValueError: The family is not one of the makers'.
     """
     if model_type in ("bert", "electra"):
         wordpiece = _wordpiece(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"), lowercase)
@@ -53,7 +56,31 @@ def tiny_tokenizer(model_type: str, *, max_tokens: int, lowercase: bool = True) 
     if model_type == "camembert":
         first = _scored("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED", "<s>", "</s>")
         return CamembertTokenizer(vocab=[*first, *_unigram(), ("<mask>", 0.0)], model_max_length=max_tokens)
-    raise ValueError(f"No tokenizer is made for {model_type!r}; allowed are the seven encoder families.")
+    if model_type in DECODERS:
+        return _ended(max_tokens)
+    raise ValueError(f"No tokenizer is made for {model_type!r}; allowed are the families of the makers.")
+
+
+def _ended(max_tokens: int) -> PreTrainedTokenizerBase:
+    """Byte-level BPE that ends each text, and each pair, with a token of its own."""
+    vocab, merges = _byte_bpe(("<|endoftext|>", "<|pad|>"))
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges))
+    # As Qwen cuts text: the reference makes this part of a Qwen2 tokenizer anew, whatever its file says.
+    tokenizer.normalizer = normalizers.NFC()
+    pieces = pre_tokenizers.Split(Regex(PRETOKENIZE_REGEX), "isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pieces, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    end = ("<|endoftext|>", vocab["<|endoftext|>"])
+    tokenizer.post_processor = processors.TemplateProcessing("$A <|endoftext|>", "$A $B:0 <|endoftext|>", [end])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token="<|endoftext|>",
+        pad_token="<|pad|>",
+        model_input_names=["input_ids", "attention_mask"],
+        model_max_length=max_tokens,
+    )
 
 
 def _scored(*tokens: str) -> list[tuple[str, float]]:

@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from support.checkpoints import HEADS, MODEL_TYPES, VARIANTS, tiny_transformer
+from support.decoders import DECODERS
 from support.fixtures import Tiny
 from support.references import Float32, ragged_ids, reference_hidden, reference_ids, worst_error
 from support.saving import Saved, hub_cache
@@ -22,6 +23,16 @@ from support.texts import edge_texts, short_texts
 
 # What parity allows is 1e-5; a mistake has to stand clear of it.
 VISIBLE = 1e-4
+
+
+@pytest.mark.parametrize("model_type", DECODERS)
+def test_language_models_load_whole(model_type: str, tiny: Tiny) -> None:
+    folder = tiny(model_type)
+    _, info = AutoModel.from_pretrained(folder, output_loading_info=True)
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert tokenizer("one text")["input_ids"][-1] == tokenizer.eos_token_id != tokenizer.pad_token_id
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -45,8 +56,11 @@ def test_weights_are_far_from_an_initialisation(model_type: str, tiny: Tiny) -> 
         assert tensor.std() > least, name
 
 
-@pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("model_type", MODEL_TYPES)
+ENCODER_HEADS = [(model_type, head) for model_type in MODEL_TYPES for head in HEADS if head != "causal_lm"]
+DECODER_HEADS = [(model_type, head) for model_type in DECODERS for head in ("causal_lm", "sequence_classification")]
+
+
+@pytest.mark.parametrize(("model_type", "head"), [*ENCODER_HEADS, *DECODER_HEADS])
 def test_one_seed_gives_one_body_under_every_head(model_type: str, head: str, tiny: Tiny) -> None:
     folder = tiny(model_type, head=head)
     inputs = ragged_ids(folder, (9,))
@@ -175,7 +189,7 @@ def test_the_hub_cache_is_links_and_answers_to_its_id_offline(tiny: Tiny, tmp_pa
     )
 
 
-@pytest.mark.parametrize("model_type", MODEL_TYPES)
+@pytest.mark.parametrize("model_type", [*MODEL_TYPES, *DECODERS])
 def test_tokenizers_fit_their_models(model_type: str, tiny: Tiny) -> None:
     folder = tiny(model_type)
     tokenizer = AutoTokenizer.from_pretrained(folder)

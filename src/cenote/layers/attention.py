@@ -7,7 +7,7 @@ what is asked (`why_not_fused`), scores are computed in blocks of query rows, so
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import torch
@@ -61,7 +61,7 @@ def attend(query_QHK: Tensor, key_THK: Tensor, value_THK: Tensor, bounds: Bounds
     outs = [
         out
         for run in bounds.runs
-        for out in (_fused if fused else _plain)(query_QHK, key_THK, value_THK, bounds, run, rule)
+        for out in (_fused if fused else _plain)(query_QHK, key_THK, value_THK, bounds, run, _needed(rule, run))
     ]
     return outs[0] if len(outs) == 1 else torch.cat(outs)
 
@@ -113,6 +113,11 @@ def _plain(
             scores = scores + mask
         blocks.append(torch.matmul(torch.softmax(scores, dim=-1).to(value.dtype), value))
     yield _flat(torch.cat(blocks, dim=2))
+
+
+def _needed(rule: Rule, run: Run) -> Rule:
+    """`rule` without a window that is wider than the sequences of `run`."""
+    return rule if rule.window is None or rule.window < run.key_len - 1 else replace(rule, window=None)
 
 
 def _queries(rows_QHK: Tensor, run: Run, start: int, stop: int) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import torch
@@ -68,9 +68,10 @@ class Classifier(nn.Module):
 
     def __init__(self, stages: Sequence[Stage], hidden_size: int, num_labels: int) -> None:
         super().__init__()
+        self.row = stages[0].row
         sizes = [hidden_size] * len(stages) + [num_labels]
         self.stages = nn.ModuleList(
-            Linear(size, next_size, activation=stage.activation)
+            Linear(size, next_size, bias=stage.bias is not False, activation=stage.activation)
             for stage, (size, next_size) in zip(stages, pairwise(sizes), strict=True)
         )
 
@@ -80,6 +81,11 @@ class Classifier(nn.Module):
         for stage in self.stages:
             rows = stage(rows)
         return rows
+
+    def of_texts(self, hidden_QD: Tensor, spans: Spans) -> Tensor:
+        """Hidden states to logits `[S, L]`, each of the one row that the family classifies a text by."""
+        rows_S = spans.starts_S if self.row == "first" else spans.ends_S - 1
+        return self.forward(hidden_QD[rows_S])
 
 
 class Head(nn.Module):
@@ -130,7 +136,8 @@ def build_classifier(
         WeightMismatch: A stage lacks a weight, or has one of another shape.
     """
     with torch.device("meta"):
-        classifier = Classifier(stages, hidden_size, num_labels)
+        known = [_as_stored(stage, tensors) for stage in stages]
+        classifier = Classifier(known, hidden_size, num_labels)
     classifier = classifier.to_empty(device=device)
     for stage, layer in zip(stages, classifier.stages, strict=True):
         dot = f"{stage.name}."
@@ -173,6 +180,10 @@ def activation_of(dotted: str) -> nn.Module:
         return kind()
     except TypeError as error:
         raise CheckpointError(f"The activation {dotted!r} needs arguments: {error}.", allowed=allowed) from error
+
+
+def _as_stored(stage: Stage, tensors: Mapping[str, Tensor]) -> Stage:
+    return replace(stage, bias=f"{stage.name}.bias" in tensors) if stage.bias is None else stage
 
 
 def _layer(step: Step) -> nn.Module:

@@ -16,7 +16,7 @@ from .. import plugins
 from ..errors import UnknownArchitecture
 from ..layers.blocks import Hidden
 from ..layers.packed import Packed
-from ..steps import Stage
+from ..steps import Nature, Stage
 
 ALIASES: Final[Mapping[str, str]] = {
     "xlm-roberta": "roberta",
@@ -32,6 +32,7 @@ class ModelConfig(Protocol):
         hidden_size: `D` of the last hidden state.
         vocab_size: Rows of the table of words; every token id is below it.
         position_limit: Longest sequence that the positions allow, or None where there is no such limit.
+        nature: What the backbone is beyond its sizes.
     """
 
     @property
@@ -40,6 +41,8 @@ class ModelConfig(Protocol):
     def vocab_size(self) -> int: ...
     @property
     def position_limit(self) -> int | None: ...
+    @property
+    def nature(self) -> Nature: ...
     @classmethod
     def from_hf(cls, raw: Mapping[str, Any]) -> Self:
         """Read `config.json`. The only place with defaults for missing keys.

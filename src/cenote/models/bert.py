@@ -14,7 +14,7 @@ from ..layers.blocks import Encoder, EncoderShape, Hidden
 from ..layers.embeddings import Embeddings
 from ..layers.linear import Linear
 from ..layers.packed import Packed
-from ..steps import Stage
+from ..steps import Nature, Stage
 
 PREFIXES = ("bert.",)
 RENAME = (
@@ -67,6 +67,10 @@ class Config:
     @property
     def position_limit(self) -> int | None:
         return self.num_positions
+
+    @property
+    def nature(self) -> Nature:
+        return Nature()
 
     @classmethod
     def from_hf(cls, raw: Mapping[str, Any]) -> Self:

@@ -100,15 +100,16 @@ def read_key(recipe: Recipe, params: Params) -> ReadKey:
 
 
 def rows_needed(recipe: Recipe, key: ReadKey) -> Literal["first", "last", "all"]:
-    """The families here classify by their first token."""
-    return "first"
+    """The one token that the family classifies by."""
+    assert recipe.classifier is not None
+    assert recipe.classifier.row is not None
+    return recipe.classifier.row
 
 
 def read(heads: Heads, hidden_QD: torch.Tensor, spans: Spans, key: ReadKey) -> torch.Tensor:
     """Hidden states to logits `[S, L]`."""
     assert heads.classifier is not None
-    logits_SL: torch.Tensor = heads.classifier(hidden_QD[spans.starts_S])
-    return logits_SL
+    return heads.classifier.of_texts(hidden_QD, spans)
 
 
 def shape(recipe: Recipe, rows: FloatArray, params: Params) -> FloatArray:
