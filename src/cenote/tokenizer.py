@@ -212,7 +212,9 @@ class Tokenizer:
         if skip and side == "left":
             # What was cut off is the start of the prefix; the special tokens before it stay and stay skipped.
             skip = max(self._num_leading if add_special_tokens else 0, skip - num_cut)
-        return Encoded(ids, self._segments(draft.source, kept), min(skip, len(ids)), num_cut)
+        # Where the prefix alone is too long, it is measured after the cut: without the special token at its end.
+        most = len(ids) - (1 if kept.ids and kept.ids[-1] in self._backend.special_ids else 0)
+        return Encoded(ids, self._segments(draft.source, kept), min(skip, most), num_cut)
 
     def _check_ids(self, ids: NDArray[Any], index: int, model_name: str, below: int) -> None:
         outside = ids[(ids < 0) | (ids >= below)]

@@ -19,6 +19,7 @@ from cenote.errors import BadInput, CenoteError, ConfigError, TooLong, Unsupport
 from cenote.types import FloatArray
 from support.fixtures import TinySentence
 from support.references import reference_vectors, worst_error
+from support.sentence_folders import POOLING_MODES
 from support.texts import edge_texts, paragraphs, short_texts
 
 REFERENCE_LIMIT = 1e-5
@@ -174,6 +175,16 @@ def test_prompts_equal_the_reference(
         assert_equal(ours, reference_vectors(folder, texts, prompt="own: "))
         with pytest.raises(BadInput, match="no prompt named 'passage'"):
             llm.embed("a", use_tqdm=False, prompt_name="passage")
+
+
+@pytest.mark.parametrize("pooling", POOLING_MODES)
+def test_a_prompt_that_alone_is_too_long_equals_the_reference(tiny_sentence: TinySentence, pooling: str) -> None:
+    prompts = {"query": "represent this query of mine, which is long enough: "}
+    folder = tiny_sentence(pooling=pooling, include_prompt=False, prompts=prompts, max_seq_length=8)
+    texts = ["a b c", "", "hello"]
+    with LLM(str(folder)) as llm:
+        ours = llm.embed(texts, output="numpy", use_tqdm=False, prompt_name="query", tokenization_kwargs=CUT)
+    assert_equal(ours, reference_vectors(folder, texts, prompt_name="query"))
 
 
 @pytest.mark.parametrize("generation", ["old", "new"])

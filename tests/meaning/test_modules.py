@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cenote.modules import _NEW_MODES
 from support.fixtures import TinySentence
 from support.forwards import finished_rows
-from support.parity import REFERENCE_LIMIT
+from support.parity import BATCH_LIMIT, REFERENCE_LIMIT
 from support.references import Ids, reference_ids, reference_vectors, worst_error
 from support.saving import hub_cache
 from support.sentence_folders import POOLING_MODES, Dense
@@ -76,6 +77,16 @@ def test_a_prompt_is_left_out_of_the_pooling(tiny_sentence: TinySentence, poolin
     reference = reference_vectors(folder, TEXTS, prompt_name="query")
     for row, expected in zip(ours, reference, strict=True):
         assert worst_error(row, expected) <= REFERENCE_LIMIT
+
+
+@pytest.mark.parametrize("pooling", POOLING_MODES)
+def test_a_text_that_is_all_prompt_reads_no_other_text(tiny_sentence: TinySentence, pooling: str) -> None:
+    folder = tiny_sentence(pooling=pooling, include_prompt=False, prompts={"query": PROMPT})
+    (first, *others), skip = ids_of(folder, [PROMPT, *TEXTS]), 10**4
+    (alone,) = finished_rows(folder, [first], skip)
+    together = finished_rows(folder, [first, *others], skip)[0]
+    # Where nothing is left to pool, some modes answer zero, which no error can be relative to.
+    assert np.abs(together - alone).max() <= BATCH_LIMIT * max(1.0, np.abs(alone).max())
 
 
 def test_a_folder_of_links_keeps_its_modules(tiny_sentence: TinySentence, tmp_path: Path) -> None:

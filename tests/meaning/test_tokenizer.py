@@ -178,9 +178,19 @@ def test_prefix_without_special_tokens_is_skipped_without_them(both_of: Callable
     assert [(len(e.ids), e.skip) for e in map(encode, (9, 6, 4, 3))] == [(7, 3), (6, 2), (4, 0), (3, 0)]
 
 
-def test_prefix_longer_than_the_limit_skips_no_more_than_there_is(both_of: Callable[[str], Both]) -> None:
-    (cut,) = both_of("bert").ours.encode(["b"], limit=4, on_long="cut", prefix="a a a a a ", skip_prefix=True)
-    assert cut.skip == len(cut.ids) == 4
+@pytest.mark.parametrize(("add_special_tokens", "skip"), [(True, 3), (False, 4)])
+def test_prefix_longer_than_the_limit_skips_all_but_the_special_token_at_the_end(
+    both_of: Callable[[str], Both], add_special_tokens: bool, skip: int
+) -> None:
+    (cut,) = both_of("bert").ours.encode(
+        ["b"],
+        limit=4,
+        on_long="cut",
+        add_special_tokens=add_special_tokens,
+        prefix="a a a a a ",
+        skip_prefix=True,
+    )
+    assert (len(cut.ids), cut.skip) == (4, skip)
 
 
 def test_only_a_special_token_at_the_end_of_a_prefix_is_left_out(tmp_path: Path) -> None:

@@ -62,8 +62,8 @@ Pool: TypeAlias = Callable[[Tensor, Spans], Tensor]
 
 
 def cls(hidden_QD: Tensor, spans: Spans) -> Tensor:
-    """The first token that counts."""
-    return hidden_QD[spans.starts_S.clamp(max=len(hidden_QD) - 1)].float()
+    """The first token that counts, or the first of all where a prompt is the whole text."""
+    return hidden_QD[torch.where(spans.starts_S < spans.ends_S, spans.starts_S, spans.firsts_S)].float()
 
 
 def last(hidden_QD: Tensor, spans: Spans) -> Tensor:
