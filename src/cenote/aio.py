@@ -80,7 +80,7 @@ class AsyncLLM:
         try:
             while True:
                 while len(ahead) < PIECES_AHEAD and (piece := list(itertools.islice(source, PIECE))):
-                    ahead.append(await _off_the_loop(self._llm.start, piece, "embed", **more))
+                    ahead.append(await _off_the_loop(Started.cancel, self._llm.start, piece, "embed", **more))
                 if not ahead:
                     return
                 outcome = await _ended(ahead.popleft())
@@ -122,10 +122,10 @@ class AsyncLLM:
         return score.ranking(score.finish(self.recipe, planned, outcome), documents, top_n, min_score)
 
     async def _run(self, *args: Any, **more: Any) -> Outcome:
-        return await _ended(await _off_the_loop(self._llm.start, *args, **more))
+        return await _ended(await _off_the_loop(Started.cancel, self._llm.start, *args, **more))
 
     async def _score(self, *args: Any, **more: Any) -> tuple[Plan, Outcome]:
-        planned, started = await _off_the_loop(self._llm.start_score, *args, **more)
+        planned, started = await _off_the_loop(lambda both: both[1].cancel(), self._llm.start_score, *args, **more)
         return planned, await _ended(started)
 
     def close(self) -> None:
@@ -139,9 +139,20 @@ class AsyncLLM:
         self.close()
 
 
-async def _off_the_loop(function: Callable[..., T], *args: Any, **more: Any) -> T:
-    """Handing in may wait for room in the queue."""
-    return await asyncio.get_running_loop().run_in_executor(None, functools.partial(function, *args, **more))
+async def _off_the_loop(give_up: Callable[[T], object], function: Callable[..., T], *args: Any, **more: Any) -> T:
+    """Handing in may wait for room in the queue; `give_up` is for what comes of it after its task was cancelled."""
+    handing_in = asyncio.get_running_loop().run_in_executor(None, functools.partial(function, *args, **more))
+
+    def nobody_waits(ended: asyncio.Future[T]) -> None:
+        if not ended.cancelled() and ended.exception() is None:
+            give_up(ended.result())
+
+    try:
+        # Without the shield the result would be lost: a thread cannot be cancelled, and hands in all the same.
+        return await asyncio.shield(handing_in)
+    except asyncio.CancelledError:
+        handing_in.add_done_callback(nobody_waits)
+        raise
 
 
 async def _ended(started: Started) -> Outcome:

@@ -240,8 +240,19 @@ class LLM:
 
         if len(params) == 1:
             return Started([part(np.arange(len(parsed)), parsed, params[0])])
-        groups = {one: np.flatnonzero([one == other for other in params]) for one in dict.fromkeys(params)}
-        return Started([part(where, [parsed[i] for i in where], one) for one, where in groups.items()])
+        groups: dict[Any, list[int]] = {}
+        for position, one in enumerate(params):
+            groups.setdefault(one, []).append(position)
+        for one in groups:
+            one.check(self.recipe)
+        parts: list[Part] = []
+        try:
+            for one, where in groups.items():
+                parts.append(part(np.array(where, np.intp), [parsed[i] for i in where], one))
+        except BaseException:
+            Started(parts).cancel()
+            raise
+        return Started(parts)
 
     def start_score(
         self,

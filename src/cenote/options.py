@@ -85,7 +85,7 @@ def llm_settings(given: Mapping[str, Any]) -> tuple[ModelSettings, MachineSettin
         ConfigError: One is unknown, or names what Cenote does not have.
     """
     renamed = {_SAME.get(name, name): value for name, value in given.items()}
-    refused = [name for name, value in renamed.items() if name in _REFUSED and value not in _HARMLESS]
+    refused = [name for name, value in renamed.items() if name in _REFUSED and not _is_harmless(value)]
     if renamed.get("convert") == "classify":
         refused.append("convert")
     if refused:
@@ -100,6 +100,11 @@ def llm_settings(given: Mapping[str, Any]) -> tuple[ModelSettings, MachineSettin
         resolve(ModelSettings, {name: value for name, value in kept.items() if name not in machine}).settings,
         resolve(MachineSettings, {name: value for name, value in kept.items() if name in machine}).settings,
     )
+
+
+def _is_harmless(value: Any) -> bool:
+    # True equals 1, but a switch that is on asks for something, and one of anything does not.
+    return value is not True and value in _HARMLESS
 
 
 _CALLED: Final = {"embed": "Embedding", "classify": "Classification"}

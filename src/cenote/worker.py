@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 
 from .call import Call
 from .engine import Engine
@@ -57,9 +58,10 @@ class Workers:
         with self._shared.work:
             self._stopping = True
             self._shared.work.notify_all()
+        ends_s = time.monotonic() + JOIN_S
         for thread in self._threads:
             if thread is not threading.current_thread():
-                thread.join(JOIN_S)
+                thread.join(max(0.0, ends_s - time.monotonic()))
 
     def _live(self, num_threads: int) -> None:
         try:

@@ -16,6 +16,7 @@ import torch
 from cenote import LLM, AsyncLLM, Pair, PoolingParams
 from cenote.checkpoint import embedded_default
 from cenote.errors import BadInput, CenoteError, ConfigError, TooLong, UnsupportedTask
+from cenote.started import Started
 from cenote.types import FloatArray
 from support.fixtures import TinySentence
 from support.references import reference_vectors, worst_error
@@ -321,6 +322,8 @@ def test_bad_options_are_named(llm: LLM) -> None:
 def test_settings_of_the_reference_are_noted_refused_or_unknown() -> None:
     with pytest.raises(ConfigError, match="tensor_parallel_size=2, which Cenote does not have"):
         LLM(tensor_parallel_size=2)
+    with pytest.raises(ConfigError, match="enable_lora=True, which Cenote does not have"):
+        LLM(enable_lora=True)
     with pytest.raises(ConfigError, match="Unknown setting max_model_length"):
         LLM(max_model_length=3)
     with pytest.raises(ConfigError, match="does not support `--runner generate`"):
@@ -362,3 +365,32 @@ def test_awaited_results_equal_blocking_ones(llm: LLM) -> None:
     assert_equal(first, expected, BATCH_LIMIT)
     assert_equal([out.outputs.data.numpy() for out in second], expected, BATCH_LIMIT)
     assert_equal(after, llm.embed("still alive", output="numpy", use_tqdm=False), BATCH_LIMIT)
+
+
+def test_what_a_cancelled_task_hands_in_later_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    entered, go, done = threading.Event(), threading.Event(), threading.Event()
+    handed_in: list[Started] = []
+    start = LLM.start
+
+    def late(self: LLM, *args: Any, **more: Any) -> Started:
+        entered.set()
+        assert go.wait(60)
+        handed_in.append(start(self, *args, **more))
+        done.set()
+        return handed_in[-1]
+
+    async def run() -> bool:
+        async with AsyncLLM() as awaited:
+            task = asyncio.create_task(awaited.embed(paragraphs(300), tokenization_kwargs=CUT))
+            assert await asyncio.to_thread(entered.wait, 60)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            go.set()
+            assert await asyncio.to_thread(done.wait, 60)
+            (part,) = handed_in[0].parts
+            await asyncio.to_thread(part.call.wait, 60)
+            return part.call.future.cancelled()
+
+    monkeypatch.setattr(LLM, "start", late)
+    assert asyncio.run(run())

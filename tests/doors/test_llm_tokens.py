@@ -179,6 +179,14 @@ def test_each_prompt_may_have_its_own_options(tiny_sentence: TinySentence) -> No
         assert_equal(mixed, [plain[0], raw[1], plain[2], raw[3]], BATCH_LIMIT)
 
 
+def test_options_that_are_refused_for_one_prompt_stop_all_of_them(tiny_sentence: TinySentence) -> None:
+    each = [PoolingParams(), PoolingParams(dimensions=128)]
+    with LLM(str(tiny_sentence(pooling="mean"))) as llm:
+        with pytest.raises(BadInput, match="dimensions"):
+            llm.embed(["a", "b"], use_tqdm=False, pooling_params=each)
+        assert llm.engine.snapshot().requests == 0
+
+
 # Ids that the model has no row for.
 
 
