@@ -67,6 +67,12 @@ class MachineSettings:
         4_000_000, "Tokens that may wait; beyond it a server answers 429 and an offline call waits."
     )
 
+    def __post_init__(self) -> None:
+        # Without a thread, or with room for no sequence, every call would wait for ever.
+        for name in ("num_workers", "threads_per_worker", "tokenizer_threads", "max_batch_tokens", "max_queue_tokens"):
+            _at_least(0, name, getattr(self, name))
+        _at_least(1, "max_batch_seqs", self.max_batch_seqs)
+
 
 @dataclass(frozen=True)
 class ServerSettings:
@@ -175,6 +181,11 @@ def _checked(name: str, value: Any, hint: Any) -> Any:
             f"{name}={value!r} is of type {type(value).__name__}.", allowed=f"It takes {wanted}.", param=name
         )
     return value
+
+
+def _at_least(least: int, name: str, value: int) -> None:
+    if value < least:
+        raise ConfigError(f"{name}={value}.", allowed=f"It is at least {least}.", param=name)
 
 
 _TRUE = ("1", "true", "yes", "on")
