@@ -157,7 +157,7 @@ async def _off_the_loop(give_up: Callable[[T], object], function: Callable[..., 
 
 async def _ended(started: Started) -> Outcome:
     try:
-        return started.merge([await part.call.outcome() for part in started.parts])
+        return started.merge([await part.outcome() for part in started.parts])
     except BaseException:
         started.cancel()
         raise

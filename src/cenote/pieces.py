@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 MAX_INPUTS = 256
 MAX_BYTES = 64 * 1024
 _BYTES_PER_TOKEN = 4
+_NUMBER = re.compile(r"(?<=nput )\d+")  # of an input, as messages name it
 
 
 @dataclass(slots=True)
@@ -130,12 +132,31 @@ def cut(inputs: Sequence[Input]) -> Iterator[slice]:
 
 def moved(error: CenoteError, index: int) -> CenoteError:
     """The same error for the input at `index`; its message names the new position where it named the old one."""
-    twin = copy.copy(error)
-    twin.what = error.what.replace(f"nput {error.index}", f"nput {index}", 1)
-    twin.args = (" ".join(part for part in (twin.what, error.allowed, error.fix) if part),)
-    twin.index = index
+    twin = _reworded(error, error.what.replace(f"nput {error.index}", f"nput {index}", 1), index)
     if isinstance(twin, TooLong):
         twin.offenders = (index,)
+    return twin
+
+
+def placed(error: CenoteError, where: Sequence[int]) -> CenoteError:
+    """The same error where the call ran only some of the caller's inputs: `where` is the position of each of them."""
+    if error.index is None:
+        return error
+
+    def position(named: re.Match[str]) -> str:
+        number = int(named[0])
+        return str(where[number]) if number < len(where) else named[0]
+
+    twin = _reworded(error, _NUMBER.sub(position, error.what), where[error.index])
+    if isinstance(twin, TooLong):
+        twin.offenders = tuple(where[offender] for offender in twin.offenders)
+    return twin
+
+
+def _reworded(error: CenoteError, what: str, index: int) -> CenoteError:
+    twin = copy.copy(error)
+    twin.what, twin.index = what, index
+    twin.args = (" ".join(part for part in (what, error.allowed, error.fix) if part),)
     twin.__cause__ = error.__cause__
     return twin
 

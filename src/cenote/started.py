@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from .call import Call
+from .errors import CenoteError
+from .pieces import placed
 from .types import Encoded, FloatArray, Outcome
 
 UseTqdm: TypeAlias = bool | Callable[..., Any]
@@ -24,6 +27,23 @@ class Part:
     where: NDArray[np.intp]
     call: Call
 
+    def result(self) -> Outcome:
+        """`Call.result`, whose errors name positions among all prompts."""
+        with self._placing():
+            return self.call.result()
+
+    async def outcome(self) -> Outcome:
+        """`Call.outcome`, whose errors name positions among all prompts."""
+        with self._placing():
+            return await self.call.outcome()
+
+    @contextmanager
+    def _placing(self) -> Iterator[None]:
+        try:
+            yield
+        except CenoteError as error:
+            raise placed(error, self.where.tolist()) from error.__cause__
+
 
 @dataclass(frozen=True)
 class Started:
@@ -36,7 +56,7 @@ class Started:
         try:
             if use_tqdm:
                 _show([part.call for part in self.parts], tqdm if use_tqdm is True else use_tqdm)
-            return self.merge([part.call.result() for part in self.parts])
+            return self.merge([part.result() for part in self.parts])
         except BaseException:
             self.cancel()
             raise

@@ -15,7 +15,7 @@ from transformers import AutoTokenizer
 
 from cenote import LLM, PoolingParams
 from cenote.call import Call
-from cenote.errors import BadInput
+from cenote.errors import BadInput, TooLong
 from cenote.inputs import parse
 from cenote.tasks import classify, embed
 from cenote.types import Batch, Length, ReadKey
@@ -185,6 +185,18 @@ def test_options_that_are_refused_for_one_prompt_stop_all_of_them(tiny_sentence:
         with pytest.raises(BadInput, match="dimensions"):
             llm.embed(["a", "b"], use_tqdm=False, pooling_params=each)
         assert llm.engine.snapshot().requests == 0
+
+
+def test_errors_of_prompts_with_options_of_their_own_name_their_place(tiny_sentence: TinySentence) -> None:
+    each = [PoolingParams(use_activation=on) for on in (True, False, True, False)]
+    long = "a " * 600
+    with LLM(str(tiny_sentence(pooling="mean"))) as llm:
+        with pytest.raises(TooLong, match=r"input 1 has .* input 3 has") as refused:
+            llm.embed(["a", long, "b", long], use_tqdm=False, pooling_params=each)
+        assert (refused.value.index, refused.value.offenders) == (1, (1, 3))
+        with pytest.raises(BadInput, match="Input 3: Token id 99999999") as bad:
+            llm.embed(["a", "b", "c", [99999999]], use_tqdm=False, pooling_params=each)
+        assert bad.value.index == 3
 
 
 # Ids that the model has no row for.
