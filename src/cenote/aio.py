@@ -129,7 +129,7 @@ class AsyncLLM:
         return planned, await _ended(started)
 
     def close(self) -> None:
-        """Stop the threads and let go of the weights."""
+        """Stop the threads. The weights go with this object."""
         self._llm.close()
 
     async def __aenter__(self) -> AsyncLLM:

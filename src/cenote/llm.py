@@ -279,7 +279,7 @@ class LLM:
         return options.tokenization(tokenization_kwargs, self.recipe, default)
 
     def close(self) -> None:
-        """Stop the threads and let go of the weights; what is under way ends with `Unavailable`."""
+        """Stop the threads; what is under way ends with `Unavailable`. The weights go with this object."""
         self._registry.close()
 
     def __enter__(self) -> LLM:

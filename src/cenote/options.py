@@ -130,24 +130,13 @@ def task_named(name: str | None, recipe: Recipe) -> str:
     if name is None:
         allowed = f"Choose one of {TASKS}."
         raise BadInput("pooling_task is required for LLM.encode.", allowed=allowed, param="pooling_task")
-    task = name if name in recipe.tasks else _renamed(name, recipe.tasks)
-    if task is None:
+    task, warning = renamed_task(name, recipe)
+    if task not in recipe.tasks:
         allowed = f"Supported tasks: {recipe.tasks}"
         raise UnsupportedTask(f"Unsupported task: {name!r}", allowed=allowed, param="pooling_task")
-    if task != name:
-        warnings.warn(f"{name!r} is an old name; here it is {task!r}.", DeprecationWarning, stacklevel=3)
+    if warning:
+        warnings.warn(warning, DeprecationWarning, stacklevel=3)
     return task
-
-
-def _renamed(old: str, served: Sequence[str]) -> str | None:
-    """What an old name means for a model that serves these tasks; None where it is no old name."""
-    candidates = {
-        "embedding": ("embed", served[0]),
-        "score": ("classify", "embed"),
-        "reward": ("token_classify", "token_embed"),
-        "encode": ("token_classify", "token_embed"),
-    }
-    return next((task for task in candidates.get(old, ()) if task in served), None)
 
 
 _OLD_TASKS: Final = {
@@ -243,9 +232,14 @@ def tokenization(kwargs: Mapping[str, Any] | None, recipe: Recipe, default: Leng
     if given.get("truncation") not in _TRUNCATIONS:
         what = f"tokenization_kwargs has truncation={given['truncation']!r}."
         raise BadInput(what, allowed=f"Allowed are {', '.join(map(repr, _TRUNCATIONS))}.", param="truncation")
+    for name in ("truncate_prompt_tokens", "max_length"):
+        value = given.get(name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            what = f"tokenization_kwargs has {name}={value!r}."
+            raise BadInput(what, allowed="It is a whole number of tokens.", param=name)
     limit = given.get("truncate_prompt_tokens")
     if limit is None and given.get("truncation") not in (None, False, "do_not_truncate"):
-        limit = given.get("max_length") or -1
+        limit = -1 if given.get("max_length") is None else given["max_length"]
     length = length_of(limit, given.get("truncation_side"), recipe, default)
     return length, bool(given.get("add_special_tokens", True))
 

@@ -161,8 +161,11 @@ class Registry:
         with self._shared.work:
             names = (engine.name, *engine.aliases)
             self._check_free(names)
+            # The registry may have been told to stop while the weights were read.
+            if self.state != "ready":
+                raise Unavailable(f"{engine.name} was not opened, the registry is {self.state}.", fix="Make a new one.")
             self._engines.update(dict.fromkeys(names, engine))
-        self._workers.serve(engine)
+            self._workers.serve(engine)
         return engine
 
 

@@ -112,6 +112,11 @@ def test_too_long_is_refused_with_every_offender_or_cut(llm: LLM) -> None:
     assert len(ten.prompt_token_ids) == 10
     with pytest.raises(BadInput, match="truncate_prompt_tokens=257 cannot be greater than max_model_len = 256"):
         llm.embed("a", use_tqdm=False, tokenization_kwargs={"truncate_prompt_tokens": 257})
+    for name in ("truncate_prompt_tokens", "max_length"):
+        with pytest.raises(BadInput, match=f"{name}='5'. It is a whole number"):
+            llm.embed("a", use_tqdm=False, tokenization_kwargs={name: "5", "truncation": True})
+    with pytest.raises(BadInput, match="truncate_prompt_tokens=0"):
+        llm.embed("a", use_tqdm=False, tokenization_kwargs={"max_length": 0, "truncation": True})
 
 
 def test_on_long_cut_is_a_setting() -> None:

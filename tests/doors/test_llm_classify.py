@@ -350,12 +350,12 @@ def test_tasks_that_a_model_lacks_are_named(tiny: Tiny) -> None:
             llm.classify({"data": 1}, use_tqdm=False)
         with pytest.raises(BadInput, match="truncation='only_second'"):
             llm.classify("a", tokenization_kwargs={"truncation": "only_second"}, use_tqdm=False)
-        with pytest.warns(DeprecationWarning, match="'reward' is an old name; here it is 'token_classify'"):
+        with pytest.warns(DeprecationWarning, match="task=reward is an old name, say task=token_classify"):
             llm.encode("a", pooling_task="reward", use_tqdm=False)
     with LLM() as llm:
         with pytest.raises(UnsupportedTask, match=r"Classification API is not supported by this model"):
             llm.classify("a", use_tqdm=False)
-        with pytest.warns(DeprecationWarning, match="'score' is an old name; here it is 'embed'"):
+        with pytest.warns(DeprecationWarning, match="task=score is an old name, say task=embed"):
             llm.encode("a", pooling_task="score", use_tqdm=False)
-        with pytest.warns(DeprecationWarning, match="'encode' is an old name; here it is 'token_embed'"):
+        with pytest.warns(DeprecationWarning, match="task=encode is an old name, say task=token_embed"):
             llm.encode("a", pooling_task="encode", use_tqdm=False)
