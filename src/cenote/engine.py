@@ -99,8 +99,9 @@ class Engine:
             UnsupportedTask: The model cannot be read as this task.
             Overloaded: The queue is full, and `wait` is False.
             DeadlineExceeded: The deadline passed while waiting for room.
-            Unavailable: The engine is draining, closed or dead.
+            Unavailable: The engine is draining, closed or dead, or this is a fork of its process.
         """
+        self._shared.check_not_forked(self.name)
         try:
             module = self._task(task, inputs)
             params = module.default_params() if params is None else params

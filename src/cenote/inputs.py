@@ -27,10 +27,13 @@ def parse(prompts: Any) -> list[Input]:
     Raises:
         BadInput: There is no prompt, or one has a form that is not known.
     """
+    if isinstance(prompts, np.ndarray) and prompts.ndim == 0:
+        prompts = prompts.item()
     if isinstance(prompts, (str, Pair, Mapping)) or _is_ids(prompts):
         return [parse_one(prompts, 0)]
     if not isinstance(prompts, (Sequence, np.ndarray)) or isinstance(prompts, (bytes, bytearray)):
-        raise BadInput(f"The prompts are of type {type(prompts).__name__}.", allowed=_ALLOWED, param="prompts")
+        what, fix = f"The prompts are of type {type(prompts).__name__}.", "Give one, or a list of them."
+        raise BadInput(what, allowed=_ALLOWED, fix=fix, param="prompts")
     if len(prompts) == 0:
         raise BadInput("You must pass at least one prompt.", param="prompts")
     return [parse_one(prompt, index) for index, prompt in enumerate(prompts)]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from .allocator import keep_freed_memory
 from .checkpoint import open_checkpoint
@@ -29,6 +30,8 @@ State: TypeAlias = Literal["ready", "draining", "dead", "closed"]
 RunnerFactory: TypeAlias = "Callable[[Recipe, MachineSettings], RunsBatches]"
 
 MAX_TOKENIZER_THREADS = 8
+
+_loaders: Final[set[int]] = set()  # processes that loaded a model: this one, and those it was forked from
 
 
 class Registry:
@@ -73,13 +76,15 @@ class Registry:
             names: What it answers to; its checkpoint's name where none is given.
 
         Raises:
-            CenoteError: The checkpoint cannot be served, or a name is taken, or the registry takes nothing more.
+            CenoteError: The checkpoint cannot be served, or a name is taken, or the registry takes nothing more, or
+                this is a fork of a process that loaded a model.
         """
         from . import recipe as recipes
         from .tokenizer import Tokenizer
 
         if self.state != "ready":
             raise Unavailable(f"No model can be opened, the registry is {self.state}.", fix="Make a new one.")
+        _check_not_forked()
         checkpoint = open_checkpoint(settings.model, settings.revision)
         names = tuple(names) or (checkpoint.name,)
         self._check_free(names)
@@ -176,6 +181,18 @@ def _stop(workers: Workers, shared: Shared) -> None:
         engine.end_all()
     workers.stop()
     shared.close()
+
+
+def _check_not_forked() -> None:
+    # torch's own threads do not survive a fork either: once they ran, the first large copy in the child never ends.
+    _loaders.add(os.getpid())
+    others = sorted(_loaders - {os.getpid()})
+    if others:
+        raise Unavailable(
+            f"No model can be loaded in process {os.getpid()}, a fork of {others[0]}, which loaded one already.",
+            allowed="torch cannot go on in such a fork.",
+            fix="Start children with multiprocessing's spawn, or load models in children only.",
+        )
 
 
 def _default_runner(recipe: Recipe, machine: MachineSettings) -> RunsBatches:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+
+from .errors import Unavailable
 
 NUM_FINISH_THREADS = 2
 
@@ -24,11 +27,21 @@ class Shared:
 
     def __init__(self, num_tokenize_threads: int) -> None:
         self.num_tokenize_threads = num_tokenize_threads
+        self._pid = os.getpid()
         # Re-entrant, because collecting garbage may close a forgotten registry anywhere.
         lock = threading.RLock()
         self.work, self.room = threading.Condition(lock), threading.Condition(lock)
         self.tokenize_pool = ThreadPoolExecutor(num_tokenize_threads, "cenote-tokenize")
         self._finish_pool = ThreadPoolExecutor(NUM_FINISH_THREADS, "cenote-finish")
+
+    def check_not_forked(self, name: str) -> None:
+        """Raise `Unavailable` in a fork, before any lock is asked for: one held at the fork stays held in the child."""
+        if os.getpid() != self._pid:
+            raise Unavailable(
+                f"{name} was loaded by process {self._pid}, and this is a fork of it, {os.getpid()}.",
+                allowed="Its threads stay behind in the process that loaded it.",
+                fix="Start children with multiprocessing's spawn, and load the model there.",
+            )
 
     def soon(self, step: Callable[..., object], *arguments: Any) -> None:
         """Run `step` on the finish pool, or here where that is closed; it must not raise."""

@@ -94,6 +94,9 @@ def test_errors_skip_lists_failed_inputs_and_leaves_nan_rows(cenote: Cenote, exp
     (tmp_path / "docs.jsonl").write_text(docs)
     stopped = cenote("embed", "--input", "docs.jsonl", "--output", "rows.npy", expect=2)
     assert "Line 2 of docs.jsonl" in stopped.stderr
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9\n")
+    latin = cenote("embed", "--input", "latin.txt", expect=2)
+    assert "unexpected end of data. To go on" in latin.stderr or "invalid continuation byte. To go on" in latin.stderr
     result = cenote("embed", "--input", "docs.jsonl", "--output", "rows.npy", "--errors", "skip")
     assert "4 texts" in result.stderr
     assert "2 failed" in result.stderr

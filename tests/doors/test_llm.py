@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -287,6 +290,7 @@ def test_a_bar_of_the_caller_is_fed_to_the_end(llm: LLM) -> None:
         ([], "at least one prompt"),
         (3, "of type int"),
         (b"bytes", "of type bytes"),
+        (iter(["a"]), r"of type list_iterator\. .* Give one, or a list of them"),
         ([None], "Prompt 0 is of type NoneType"),
         (["a", [0.5]], "Prompt 1 is a list that is not one of token ids"),
         (["a", []], "Prompt 1 is a list that is not one of token ids"),
@@ -339,6 +343,42 @@ def test_settings_of_the_reference_are_noted_refused_or_unknown() -> None:
         LLM(max_model_len=513)
     with pytest.warns(DeprecationWarning, match="call LLM.embed"), LLM(task="embedding", seed=1, max_num_seqs=3) as llm:
         assert llm.get_supported_tasks() == ("embed", "token_embed")
+
+
+def test_arrays_of_texts_are_lists_of_texts(llm: LLM) -> None:
+    expected = llm.embed(["a", "b"], output="numpy", use_tqdm=False)
+    for dtype in (str, object):
+        found = llm.embed(np.array(["a", "b"], dtype), output="numpy", use_tqdm=False)
+        assert_equal(found, expected, BATCH_LIMIT)
+    one = llm.embed(np.array("a"), output="numpy", use_tqdm=False)
+    assert_equal(one, expected[:1], BATCH_LIMIT)
+
+
+FORKED = """
+import os
+from cenote import LLM
+from cenote.errors import Unavailable
+llm = LLM()
+child = os.fork()
+for use in (lambda: llm.embed("a", use_tqdm=False), LLM):
+    try:
+        use()
+    except Unavailable as error:
+        assert child == 0 and "fork of" in str(error), error
+    else:
+        assert child != 0
+if child == 0:
+    os._exit(7)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_fork_is_refused_and_its_parent_goes_on() -> None:
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", FORKED]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (0, "7\n"), done.stderr
 
 
 def test_a_closed_llm_says_so() -> None:

@@ -137,6 +137,12 @@ def test_cutting_can_be_the_servers_default(folder: Path) -> None:
     assert answer.headers["x-truncated"] == "1"
 
 
+@pytest.mark.parametrize("port", [-1, 65536, 99999])
+def test_a_port_that_does_not_exist_is_refused(port: int) -> None:
+    with pytest.raises(ConfigError, match=f"port={port} is no port"):
+        bind("127.0.0.1", port)
+
+
 def test_a_taken_port_is_told_before_the_model_loads(tmp_path: Path) -> None:
     with bind("127.0.0.1", 0) as taken:
         taken.listen()

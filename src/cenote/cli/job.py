@@ -204,6 +204,7 @@ def raise_first(results: Sequence[Result]) -> None:
         if result.error is not None:
             kind = BadInput if isinstance(result.error, BadInput) else ForwardFailed
             index, said = result.record.index, str(result.error)
+            said = said if said.endswith((".", "!", "?")) else f"{said}."
             raise kind(
                 said if f"nput {index} " in said else f"Input {index}: {said}",
                 fix="To go on without inputs that fail, give --errors skip.",

@@ -65,8 +65,12 @@ def bind(host: str, port: int) -> socket.socket:
     """A socket bound to `host` and `port`; port 0 takes a free one.
 
     Raises:
-        ConfigError: The address is taken, or not one of this machine.
+        ConfigError: The address is taken, or not one of this machine, or there is no such port.
     """
+    if not 0 <= port <= 65535:  # the system would take it modulo 65536
+        raise ConfigError(
+            f"port={port} is no port.", allowed="Ports are 1 to 65535, and 0 for a free one.", param="port"
+        )
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

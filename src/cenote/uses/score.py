@@ -202,10 +202,10 @@ def ranking(
         top_n: How many to keep; None or 0 for all.
         min_score: Leave out what scores below it.
     """
-    documents = [documents] if isinstance(documents, str) else documents
+    texts = _texts(documents, "documents")
     shown = scores.scores.tolist()
     order = [index for index in scores.ranked() if min_score is None or shown[index] >= min_score]
-    return [RerankResult(index, shown[index], documents[index]) for index in order[: top_n or None]]
+    return [RerankResult(index, shown[index], texts[index]) for index in order[: top_n or None]]
 
 
 def tokens_of(planned: Plan, outcome: Outcome, pair: int, pad_id: int | None) -> list[int]:
@@ -241,6 +241,7 @@ def _messages(query: str, document: str) -> list[dict[str, str]]:
 
 
 def _texts(given: Any, param: str) -> list[str]:
+    given = given.tolist() if isinstance(given, np.ndarray) else given
     texts = [given] if isinstance(given, (str, dict)) else given
     if not isinstance(texts, (list, tuple)):
         raise BadInput(
