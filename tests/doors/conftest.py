@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner, Result
 
+from cenote import LLM
 from cenote.cli.app import app
 
 if TYPE_CHECKING:
@@ -41,3 +42,10 @@ def classifier(tiny: Tiny) -> str:
 def cross_encoder(tiny: Tiny) -> str:
     """Folder of a classifier with one label."""
     return str(tiny("bert", head="sequence_classification", num_labels=1))
+
+
+@pytest.fixture(scope="module")
+def llm() -> Iterator[LLM]:
+    """The embedded default model, offline."""
+    with LLM() as opened:
+        yield opened

@@ -19,24 +19,11 @@ from cenote.errors import BadInput, TooLong
 from cenote.types import FloatArray
 from support.fixtures import TinySentence
 from support.references import reference_vectors, worst_error
+from support.rows import BATCH_LIMIT, assert_equal
 from support.sentence_folders import POOLING_MODES
 from support.texts import edge_texts, paragraphs, short_texts
 
-REFERENCE_LIMIT = 1e-5
-BATCH_LIMIT = 2e-6
 CUT = {"truncate_prompt_tokens": -1}
-
-
-@pytest.fixture(scope="module")
-def llm() -> Iterator[LLM]:
-    with LLM() as opened:
-        yield opened
-
-
-def assert_equal(ours: Any, theirs: Any, limit: float = REFERENCE_LIMIT) -> None:
-    assert len(ours) == len(theirs)
-    for row, expected in zip(ours, theirs, strict=True):
-        assert worst_error(row, expected) <= limit
 
 
 def test_500_real_texts_equal_the_reference(llm: LLM) -> None:

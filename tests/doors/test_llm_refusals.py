@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,24 +15,10 @@ import pytest
 from cenote import LLM, AsyncLLM, PoolingParams
 from cenote.errors import BadInput, CenoteError, ConfigError, UnsupportedTask
 from cenote.started import Started
-from support.references import worst_error
+from support.rows import BATCH_LIMIT, assert_equal
 from support.texts import paragraphs, short_texts
 
-REFERENCE_LIMIT = 1e-5
-BATCH_LIMIT = 2e-6
 CUT = {"truncate_prompt_tokens": -1}
-
-
-@pytest.fixture(scope="module")
-def llm() -> Iterator[LLM]:
-    with LLM() as opened:
-        yield opened
-
-
-def assert_equal(ours: Any, theirs: Any, limit: float = REFERENCE_LIMIT) -> None:
-    assert len(ours) == len(theirs)
-    for row, expected in zip(ours, theirs, strict=True):
-        assert worst_error(row, expected) <= limit
 
 
 @pytest.mark.parametrize(
