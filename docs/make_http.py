@@ -11,7 +11,8 @@ import msgspec
 import orjson
 
 from cenote.server import openapi, refusals, schemas
-from cenote.server.routes import ROUTES, Route
+from cenote.server.route import Route
+from cenote.server.routes import ROUTES
 
 PAGE = Path(__file__).with_name("http.md")
 _INTRO = """# The HTTP routes

@@ -81,6 +81,7 @@ class ServerSettings:
     host: str = setting("127.0.0.1", "Address to listen on.")
     port: int = setting(8000, "Port to listen on; 0 takes a free one.")
     served_model_name: tuple[str, ...] = setting((), "Name clients use for the model; repeat for aliases.")
+    any_model_name: bool = setting(False, "Answer requests for any model's name with the only model that is served.")
     api_key: tuple[str, ...] = setting((), "Key that clients must send; repeat for several.", secret=True)
     trust_request_chat_template: bool = setting(False, "Let requests bring their own chat templates.")
     max_body_bytes: int = setting(64 * 1024 * 1024, "Largest request body; larger ones get 413.")

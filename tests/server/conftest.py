@@ -94,7 +94,7 @@ def server(folder: Path) -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def guarded(raw_folder: Path) -> Iterator[Server]:
     """The other model, behind keys."""
-    with Server(raw_folder, served_model_name=["raw"], api_key=["first", KEY]) as running:
+    with Server(raw_folder, served_model_name=["raw"], api_key=["first", KEY], any_model_name=True) as running:
         yield running
 
 

@@ -6,9 +6,11 @@ import msgspec
 import pytest
 
 from cenote.server import bodies
+from cenote.server.dialect import OPENAI, VLLM
 from cenote.server.openai import EmbeddingRequest
 from cenote.server.refusals import Refusal
-from cenote.server.routes import ROUTES, Route
+from cenote.server.route import Route
+from cenote.server.routes import ROUTES
 
 EMBEDDINGS = [route for route in ROUTES if route.path == "/v1/embeddings"]
 DEEP = 100_000
@@ -100,8 +102,8 @@ def test_rows_that_share_a_path_are_told_apart_by_their_keys() -> None:
         documents: list[str]
 
     answer = EMBEDDINGS[0].answer
-    texts = Route("POST", "/r", answer, "", "openai", keys=frozenset({"texts"}), request=Texts)
-    other = Route("POST", "/r", answer, "", "vllm", request=Documents)
+    texts = Route("POST", "/r", answer, "", OPENAI, keys=frozenset({"texts"}), request=Texts)
+    other = Route("POST", "/r", answer, "", VLLM, request=Documents)
     assert bodies.decode(b'{"texts": ["a"]}', [texts, other]).route is texts
     assert bodies.decode(b'{"documents": ["a"]}', [texts, other]).route is other
     with pytest.raises(Refusal, match="documents"):

@@ -150,7 +150,13 @@ def test_everything_else_needs_one(guarded: Server, path: str) -> None:
 
 @pytest.mark.parametrize(
     "headers",
-    [{"authorization": "Bearer first"}, {"authorization": f"bearer {KEY}"}, {"authorization": KEY}, {"x-api-key": KEY}],
+    [
+        {"authorization": "Bearer first"},
+        {"authorization": f"bearer {KEY}"},
+        {"authorization": KEY},
+        {"x-api-key": KEY},
+        {"authorization": "Basic a", "x-api-key": KEY},
+    ],
 )
 def test_keys_in_every_form(guarded: Server, headers: dict[str, str]) -> None:
     answer = httpx.post(f"{guarded.url}/tokenize", json={"prompt": "a"}, headers=headers)

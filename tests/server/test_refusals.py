@@ -43,7 +43,7 @@ def test_overload_says_when_to_come_back() -> None:
 
 
 def test_an_unforeseen_error_tells_the_log_only(caplog: pytest.LogCaptureFixture) -> None:
-    response = refusals.answer(RuntimeError("secret /var/lib/secret.bin"), "some-id")
+    response = refusals.answer(RuntimeError("secret /var/lib/secret.bin"), request_id="some-id")
     assert response.status_code == 500
     assert b"secret" not in response.body
     assert b"some-id" in response.body

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from itertools import groupby
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -18,7 +17,8 @@ from . import bodies, openapi, ops, refusals
 from .door import Door
 from .front import Front
 from .refusals import Refusal
-from .routes import ROUTES, Route
+from .route import Dialects, Route, by_header, by_place
+from .routes import ROUTES
 from .traffic import EngineMetrics
 
 
@@ -42,17 +42,13 @@ def build(
     door = Door(registry, settings, on_long)
     door.openapi = openapi.document(routes, version=ops.installed_version(), keys=bool(settings.api_key))
     door.traffic.registry.register(EngineMetrics(door.engines))
-    by_path = sorted(
-        ((path, row) for row in routes for path in row.paths),
-        key=lambda pair: (pair[0].count("{"), pair[0], pair[1].method),
-    )
     table = [
-        StarletteRoute(path, _endpoint(door, [row for _, row in group]), methods=[method])
-        for (path, method), group in groupby(by_path, key=lambda pair: (pair[0], pair[1].method))
+        StarletteRoute(path, _endpoint(door, rows), methods=[method])
+        for (path, method), rows in by_place(routes).items()
     ]
     app = Starlette(routes=table, exception_handlers={HTTPException: _unmatched})
     app.router.redirect_slashes = False
-    return Front(app, door, {path for row in routes if row.open for path in row.paths})
+    return Front(app, door, Dialects(routes), {path for row in routes if row.open for path in row.paths})
 
 
 def _endpoint(door: Door, rows: Sequence[Route]) -> Callable[[Request], Awaitable[Response]]:
@@ -61,7 +57,7 @@ def _endpoint(door: Door, rows: Sequence[Route]) -> Callable[[Request], Awaitabl
         try:
             return await _answer(door, rows, request)
         except Exception as error:
-            return refusals.answer(error, request.state.request_id)
+            return refusals.answer(error, request.state.dialect, request.state.request_id)
 
     return endpoint
 
@@ -69,7 +65,8 @@ def _endpoint(door: Door, rows: Sequence[Route]) -> Callable[[Request], Awaitabl
 async def _answer(door: Door, rows: Sequence[Route], request: Request) -> Response:
     if rows[0].request is None:
         return await rows[0].answer(door, request, None)
-    decoded = await bodies.read(request, rows, door.settings.max_body_bytes)
+    decoded = await bodies.read(request, by_header(rows, request.headers), door.settings.max_body_bytes)
+    request.state.dialect = decoded.route.dialect
     response = await decoded.route.answer(door, request, decoded.body)
     if decoded.ignored:
         known = response.headers.get("x-ignored-fields")
@@ -83,12 +80,9 @@ async def _unmatched(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     path = request.url.path[:200]
     if error.status_code == 404:
-        return refusals.answer(Refusal(404, f"There is no route {request.method} {path}; /openapi.json lists all."))
-    allowed = dict(error.headers or {})
-    return refusals.answer(
-        Refusal(
-            error.status_code,
-            f"{path} does not take {request.method}; it takes {allowed.get('Allow', 'other methods')}.",
-            headers=allowed,
-        )
-    )
+        refusal = Refusal(404, f"There is no route {request.method} {path}; /openapi.json lists all.")
+    else:
+        allowed = dict(error.headers or {})
+        what = f"{path} does not take {request.method}; it takes {allowed.get('Allow', 'other methods')}."
+        refusal = Refusal(error.status_code, what, headers=allowed)
+    return refusals.answer(refusal, request.state.dialect, request.state.request_id)

@@ -7,7 +7,7 @@ import re
 import typing
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -15,9 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from ..errors import Cancelled
 from .refusals import Refusal, validation
-
-if TYPE_CHECKING:
-    from .routes import Route
+from .route import Route, by_keys
 
 OFF_LOOP_BYTES = 256 * 1024
 """Bodies from this size on are decoded and encoded in a thread, so that short requests do not wait behind them."""
@@ -88,7 +86,7 @@ def decode(raw: bytes, rows: Sequence[Route]) -> Decoded:
         if len(seen) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise validation(f"the field {twice[:100]!r} stands more than once", twice[:100])
-        route = next((row for row in rows if seen.issuperset(row.keys)), rows[-1])
+        route = by_keys(rows, seen)
         assert route.request is not None, "only routes with a body are decoded"
         body = _decoder(route.request).decode(raw)
     except msgspec.ValidationError as error:
@@ -120,7 +118,7 @@ def _wrong_field(message: str, route: Route) -> Refusal:
     path = where["path"] if where else ""
     allowed = _choices(next((field.type for field in route.types if field.encode_name == path), None))
     told = _WHERE.sub("", message) + (f", allowed are {', '.join(allowed)}" if allowed else "")
-    return validation(told, path)
+    return validation(told, path, route.dialect)
 
 
 def _choices(hint: Any) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ def begin(door: Door, request: Request, body: CallFields) -> Engine:
         )
     if body.request_id:
         request.state.request_id = body.request_id
-    return door.registry.get(body.model)
+    return door.model(body.model)
 
 
 async def run(

@@ -12,7 +12,9 @@ from ..errors import UnsupportedTask
 from ..tasks import classify
 from ..types import Outcome
 from . import arrays, calls, lengths, prompts, replies
+from .dialect import VLLM
 from .notes import Notes
+from .route import CALL_ERRORS, Route
 from .schemas import PromptFields, Usage
 
 if TYPE_CHECKING:
@@ -77,3 +79,17 @@ def _data(outcome: Outcome, labels: tuple[str, ...]) -> list[dict[str, object]]:
         {"index": index, "label": labels[int(row.argmax())], "probs": row, "num_classes": len(labels)}
         for index, row in enumerate(arrays.numbers(outcome.rows))
     ]
+
+
+ROUTES = (
+    Route(
+        "POST",
+        "/classify",
+        answer,
+        "Labels of texts, with their values.",
+        VLLM,
+        request=ClassificationRequest,
+        response=ClassificationResponse,
+        errors=CALL_ERRORS,
+    ),
+)

@@ -33,6 +33,15 @@ class Door:
     openapi: bytes = b""
     traffic: Traffic = field(default_factory=Traffic)
 
+    def model(self, name: str | None) -> Engine:
+        """The model that answers to `name`; with `any_model_name` the only one answers to every name.
+
+        Raises:
+            ModelNotFound: There is none.
+        """
+        anyhow = self.settings.any_model_name and len(self.engines()) == 1
+        return self.registry.get(None if anyhow else name)
+
     def engines(self) -> list[Engine]:
         """All models, the default one first."""
         return self.registry.engines()

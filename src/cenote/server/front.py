@@ -13,8 +13,10 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from . import refusals
+from .dialect import Dialect
 from .door import Door
 from .refusals import Refusal
+from .route import Dialects
 
 _ID = re.compile(r"[\x21-\x7e]{1,256}")
 _UNMATCHED = "unmatched"
@@ -26,11 +28,12 @@ class Front:
     Args:
         app: The routes.
         door: What they share.
+        dialects: Which dialect a request speaks.
         open_paths: Paths that answer without a key.
     """
 
-    def __init__(self, app: ASGIApp, door: Door, open_paths: Iterable[str]) -> None:
-        self._app, self._door = app, door
+    def __init__(self, app: ASGIApp, door: Door, dialects: Dialects, open_paths: Iterable[str]) -> None:
+        self._app, self._door, self._dialects = app, door, dialects
         self._open_paths = frozenset(open_paths)
         self._key_digests = [_digest(key.encode()) for key in door.settings.api_key]
 
@@ -43,7 +46,11 @@ class Front:
         given = headers.get("x-request-id", "")
         state = scope.setdefault("state", {})
         state.update(
-            request_id=given if _ID.fullmatch(given) else uuid.uuid4().hex, arrived=arrived, path=_UNMATCHED, status=499
+            request_id=given if _ID.fullmatch(given) else uuid.uuid4().hex,
+            dialect=self._dialects.at(scope["path"], headers),
+            arrived=arrived,
+            path=_UNMATCHED,
+            status=499,
         )
 
         async def marked(message: Message) -> None:
@@ -55,7 +62,8 @@ class Front:
 
         traffic.in_flight += 1
         try:
-            app: ASGIApp = self._app if self._may_pass(scope["path"], headers) else _unauthorized()
+            passes = self._may_pass(scope["path"], headers)
+            app: ASGIApp = self._app if passes else _unauthorized(state["dialect"], state["request_id"])
             await app(scope, receive, marked)
         finally:
             traffic.in_flight -= 1
@@ -64,29 +72,29 @@ class Front:
     def _may_pass(self, path: str, headers: Headers) -> bool:
         if not self._key_digests or path in self._open_paths:
             return True
-        digest = _digest(_key(headers).encode("latin-1"))
+        digests = [_digest(key.encode("latin-1")) for key in _keys(headers)]
         # Every key is compared, so that the time tells nothing about which one came near.
-        return sum(hmac.compare_digest(digest, known) for known in self._key_digests) > 0
+        return sum(hmac.compare_digest(one, known) for one in digests for known in self._key_digests) > 0
 
 
-def _key(headers: Headers) -> str:
-    """The key of a request: `Authorization: Bearer KEY`, `Authorization: KEY` or `x-api-key: KEY`."""
+def _keys(headers: Headers) -> tuple[str, str]:
+    """The keys of a request: `Authorization: Bearer KEY` or `Authorization: KEY`, and `x-api-key: KEY`."""
     authorization = headers.get("authorization", "").strip()
     scheme, _, rest = authorization.partition(" ")
-    if scheme.lower() == "bearer":
-        return rest.strip()
-    return authorization or headers.get("x-api-key", "").strip()
+    return rest.strip() if scheme.lower() == "bearer" else authorization, headers.get("x-api-key", "").strip()
 
 
 def _digest(key: bytes) -> bytes:
     return hashlib.sha256(key).digest()
 
 
-def _unauthorized() -> ASGIApp:
+def _unauthorized(dialect: Dialect, request_id: str) -> ASGIApp:
     return refusals.answer(
         Refusal(
             401,
             "No valid API key. Send one as `Authorization: Bearer KEY` or `x-api-key: KEY`.",
             headers={"www-authenticate": "Bearer"},
-        )
+        ),
+        dialect,
+        request_id,
     )

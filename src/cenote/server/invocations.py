@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from starlette.requests import Request
@@ -10,6 +10,8 @@ from starlette.responses import Response
 
 from ..errors import BadInput
 from . import classify, openai, pooling, scoring
+from .dialect import VLLM
+from .route import CALL_ERRORS, Answer, Route
 from .schemas import NotServed
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ class InvocationRequest(openai.EmbeddingRequest, kw_only=True):
 
 async def answer(door: Door, request: Request, body: InvocationRequest) -> Response:
     """Answer `POST /invocations` with inputs."""
-    tasks = door.registry.get(body.model).recipe.tasks
+    tasks = door.model(body.model).recipe.tasks
     if "embed" in tasks:
         return await openai.embeddings(door, request, body)
     if "classify" in tasks:
@@ -41,3 +43,29 @@ async def answer_score(door: Door, request: Request, body: scoring.ScoreRequest)
     if scoring.sides_of(body) is None:
         raise BadInput(f"Cannot find suitable handler for request. Expected one of: [{_KNOWN}]")
     return await scoring.answer_score(door, request, body)
+
+
+def _route(answer: Answer, request: type[msgspec.Struct], response: Any, *keys: str, binary: bool = False) -> Route:
+    """One form of body."""
+    return Route(
+        "POST",
+        "/invocations",
+        answer,
+        "Any call, told apart by its fields and by what the model is.",
+        VLLM,
+        keys=frozenset(keys),
+        request=request,
+        response=response,
+        binary=binary,
+        errors=CALL_ERRORS,
+    )
+
+
+_READINGS = (openai.EmbeddingResponse, classify.ClassificationResponse, pooling.PoolingResponse)
+
+ROUTES = (
+    _route(answer, InvocationRequest, _READINGS, "input", binary=True),
+    _route(answer, InvocationRequest, _READINGS, "messages", binary=True),
+    _route(scoring.answer_rerank, scoring.RerankRequest, scoring.RerankResponse, "query", "documents"),
+    _route(answer_score, scoring.ScoreRequest, scoring.ScoreResponse),
+)

@@ -12,8 +12,10 @@ from starlette.responses import Response
 from ..errors import UnsupportedTask
 from ..tasks import embed
 from . import calls, lengths, prompts, replies
+from .dialect import OPENAI, VLLM
 from .notes import Notes
 from .refusals import Refusal
+from .route import CALL_ERRORS, Route
 from .schemas import ArrayFields, Usage
 
 if TYPE_CHECKING:
@@ -136,3 +138,30 @@ def _params(body: EmbeddingRequest, given: Prompts, notes: Notes) -> embed.Param
         prompt=given.prompt,
         add_special_tokens=given.add_special_tokens,
     )
+
+
+ROUTES = (
+    Route(
+        "POST",
+        "/v1/embeddings",
+        embeddings,
+        "Vectors of texts or token ids.",
+        OPENAI,
+        (VLLM,),
+        request=EmbeddingRequest,
+        response=EmbeddingResponse,
+        binary=True,
+        errors=CALL_ERRORS,
+    ),
+    Route("GET", "/v1/models", models, "Names that requests may use.", OPENAI, (VLLM,), response=ModelList),
+    Route(
+        "GET",
+        "/v1/models/{id:path}",
+        model,
+        "One of those names.",
+        OPENAI,
+        (VLLM,),
+        response=Model,
+        errors=(404,),
+    ),
+)

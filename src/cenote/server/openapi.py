@@ -9,24 +9,20 @@ from typing import Any
 import msgspec
 import orjson
 
-from . import refusals
-from .routes import Route
+from .route import Route, by_place
 
 _REF = "#/components/schemas/{name}"
-_ERROR = {"$ref": "#/components/schemas/Error"}
 _JSON = "application/json"
 
 
 def document(routes: Sequence[Route], *, version: str, keys: bool) -> bytes:
     """The document of `routes` as JSON; `keys` says whether requests need one."""
-    types = [kind for route in routes for kind in (route.request, *route.answers) if kind is not None]
+    types = [kind for route in routes for kind in (route.request, *route.answers, route.dialect.error) if kind]
     _, components = msgspec.json.schema_components(types, ref_template=_REF)
-    components["Error"] = refusals.schema()
     paths: dict[str, dict[str, Any]] = {}
-    for route in routes:
-        for path in route.paths:
-            entry = paths.setdefault(path.replace(":path}", "}"), {})
-            _add(entry, route, path, keys)
+    for (path, method), rows in by_place(routes).items():
+        entry = paths.setdefault(path.replace(":path}", "}"), {})
+        entry[method.lower()] = _operation(rows, path, keys)
     whole: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {"title": "Cenote", "version": version},
@@ -41,62 +37,47 @@ def document(routes: Sequence[Route], *, version: str, keys: bool) -> bytes:
     return orjson.dumps(whole)
 
 
-def _add(entry: dict[str, Any], route: Route, path: str, keys: bool) -> None:
-    method = route.method.lower()
-    if method in entry:
-        _widen(entry[method], route)
-        return
-    entry[method] = _operation(route, path, keys)
-
-
-def _operation(route: Route, path: str, keys: bool) -> dict[str, Any]:
+def _operation(rows: Sequence[Route], path: str, keys: bool) -> dict[str, Any]:
+    """What a path does; a body and an answer are those of any of its rows."""
+    first, guarded = rows[0], keys and not rows[0].open
     operation: dict[str, Any] = {
-        "operationId": f"{route.method}{path}",
-        "summary": route.summary,
-        "tags": [route.dialect],
-        "responses": {"200": _answered(route)},
+        "operationId": f"{first.method}{path}",
+        "summary": first.summary,
+        "tags": list(dict.fromkeys(row.dialect.name for row in rows)),
+        "responses": {"200": _answered(rows)},
     }
     if "{id:path}" in path:
         operation["parameters"] = [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}]
-    if route.request is not None:
-        operation["requestBody"] = {"required": True, "content": {_JSON: {"schema": _ref(route.request)}}}
-    statuses = {*route.errors, *((401,) if keys and not route.open else ())}
+    requests = [row.request for row in rows if row.request is not None]
+    if requests:
+        operation["requestBody"] = {"required": True, "content": {_JSON: {"schema": _any_of(requests)}}}
+    statuses = {status for row in rows for status in row.errors} | ({401} if guarded else set())
     for status in sorted(statuses):
-        operation["responses"][str(status)] = _failed(status, empty=route.response is None)
-    if keys and not route.open:
+        operation["responses"][str(status)] = _failed(status, rows)
+    if guarded:
         operation["security"] = [{"bearer": []}, {"header": []}]
     return operation
 
 
-def _widen(operation: dict[str, Any], route: Route) -> None:
-    """Let an operation take the bodies of one more row that shares its path."""
-    assert route.request is not None, "rows that share a path have a body"
-    for kinds, content in (
-        ((route.request,), operation["requestBody"]["content"]),
-        (route.answers, operation["responses"]["200"]["content"]),
-    ):
-        known = content[_JSON]["schema"]
-        either = known.get("anyOf", [known])
-        new = [_ref(kind) for kind in kinds if _ref(kind) not in either]
-        content[_JSON] = {"schema": {"anyOf": [*either, *new]} if new else known}
-
-
-def _answered(route: Route) -> dict[str, Any]:
-    if route.response is None:
+def _answered(rows: Sequence[Route]) -> dict[str, Any]:
+    first = rows[0]
+    if first.response is None:
         return {"description": "All is well; the body is empty."}
-    if isinstance(route.response, str):
-        return {"description": route.summary, "content": {route.response: {}}}
-    refs = [_ref(kind) for kind in route.answers]
-    content: dict[str, Any] = {_JSON: {"schema": refs[0] if len(refs) == 1 else {"anyOf": refs}}}
-    if route.binary:
+    if isinstance(first.response, str):
+        return {"description": first.summary, "content": {first.response: {}}}
+    content: dict[str, Any] = {_JSON: {"schema": _any_of([kind for row in rows for kind in row.answers])}}
+    if any(row.binary for row in rows):
         content["application/octet-stream"] = {"schema": {"type": "string", "format": "binary"}}
-    return {"description": route.summary, "content": content}
+    return {"description": first.summary, "content": content}
 
 
-def _failed(status: int, *, empty: bool) -> dict[str, Any]:
+def _failed(status: int, rows: Sequence[Route]) -> dict[str, Any]:
     description = {"description": HTTPStatus(status).phrase}
-    return description if empty else {**description, "content": {_JSON: {"schema": _ERROR}}}
+    if rows[0].response is None:
+        return description
+    return {**description, "content": {_JSON: {"schema": _any_of([row.dialect.error for row in rows])}}}
 
 
-def _ref(kind: type) -> dict[str, str]:
-    return {"$ref": _REF.format(name=kind.__name__)}
+def _any_of(kinds: Sequence[type]) -> dict[str, Any]:
+    refs = [{"$ref": _REF.format(name=kind.__name__)} for kind in dict.fromkeys(kinds)]
+    return refs[0] if len(refs) == 1 else {"anyOf": refs}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import cache
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -13,7 +13,9 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from .dialect import OPS
 from .refusals import Refusal
+from .route import Answer, Route
 
 if TYPE_CHECKING:
     from .door import Door
@@ -138,3 +140,23 @@ def _plain(value: Any) -> Any:
 
 def _json(answer: Struct) -> Response:
     return Response(msgspec.json.encode(answer), media_type="application/json")
+
+
+def _health(method: Literal["GET", "POST"], path: str, answer: Answer, summary: str) -> Route:
+    """A question about health, which needs no key."""
+    return Route(method, path, answer, summary, OPS, open=True, errors=(503,))
+
+
+ROUTES = (
+    _health("GET", "/health", ready, "200 while ready, else 503."),
+    _health("GET", "/health/ready", ready, "200 while new requests are taken."),
+    _health("GET", "/health/live", live, "200 until a restart is needed."),
+    _health("GET", "/ping", ready, "As /health."),
+    _health("POST", "/ping", ready, "As /health."),
+    Route("GET", "/version", version, "Version of Cenote.", OPS, response=Version),
+    Route("GET", "/load", load, "Requests that are being answered.", OPS, response=Load),
+    Route("GET", "/info", info, "What was decided about each model, and why.", OPS, response=Info),
+    Route("GET", "/metrics", metrics, "Prometheus metrics.", OPS, response="text/plain"),
+    Route("GET", "/openapi.json", openapi, "This document.", OPS, response="application/json"),
+    Route("GET", "/docs", docs, "This document, to read and try.", OPS, response="text/html"),
+)

@@ -13,7 +13,9 @@ from .. import options
 from ..errors import BadInput
 from ..outputs import PoolingParams
 from . import calls, lengths, prompts, replies
+from .dialect import VLLM
 from .notes import Notes
+from .route import CALL_ERRORS, Route
 from .schemas import ArrayFields, NotServed, Usage
 
 if TYPE_CHECKING:
@@ -101,3 +103,18 @@ def _params(task: str, body: PoolingRequest, given: Prompts) -> Any:
     asked = PoolingParams(use_activation=body.use_activation, dimensions=body.dimensions)
     (params,) = options.task_params(task, asked, len(given.inputs), given.add_special_tokens, more)
     return params
+
+
+ROUTES = (
+    Route(
+        "POST",
+        "/pooling",
+        answer,
+        "The model read as any of its tasks: one array per input.",
+        VLLM,
+        request=PoolingRequest,
+        response=PoolingResponse,
+        binary=True,
+        errors=CALL_ERRORS,
+    ),
+)

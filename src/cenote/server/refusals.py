@@ -1,4 +1,4 @@
-"""How failures go over the wire: one table from an error's kind to a status, one function per error body.
+"""How failures go over the wire: one table from an error's kind to a status; a dialect has its own body for it.
 
 A message never carries a traceback, a file path of this machine or the address of an object.
 """
@@ -9,13 +9,13 @@ import logging
 import math
 import re
 from http import HTTPStatus
-from typing import Any
 
-import orjson
+import msgspec
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from ..errors import CenoteError, Overloaded
+from .dialect import OPS, Dialect, Failure
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +36,16 @@ STATUS_BY_KIND: dict[str, tuple[int, str]] = {
 }
 """Kind of an error -> status and `type` of the reference; kinds that are missing are ours to repair: 500."""
 
+KIND_BY_STATUS: dict[int, str] = {
+    401: "no_key",
+    404: "not_found",
+    405: "no_method",
+    413: "too_large",
+    415: "bad_encoding",
+    501: "not_installed",
+}
+"""Status of a refusal -> its kind; all others are `bad_body`."""
+
 _PATH = re.compile(r"(?<![\w:/.~-])(?:[A-Za-z]:\\|~?/)(?:[^\s/\\'\"`:,;<>()]+[/\\])+[^\s'\"`:,;<>()]*")
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _SHOULD_RETRY = {429: "true", 503: "true", 500: "false", 501: "false", 504: "false"}
@@ -49,29 +59,36 @@ class Refusal(HTTPException):
         message: What happened, what is allowed, what to do.
         param: The field at fault.
         headers: Headers of the answer.
+        dialect: Whose request it was, where the body alone tells.
     """
 
     def __init__(
-        self, status: int, message: str, *, param: str | None = None, headers: dict[str, str] | None = None
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        headers: dict[str, str] | None = None,
+        dialect: Dialect | None = None,
     ) -> None:
         super().__init__(status, message, headers)
         self.param = param
+        self.dialect = dialect
 
 
-def answer(error: Exception, request_id: str = "") -> Response:
-    """The response for `error`, in the shape of the OpenAI and reference routes."""
-    status, kind, message, param = _parts(error, request_id)
-    body = {"error": {"message": message, "type": kind, "param": param, "code": status}}
+def answer(error: Exception, dialect: Dialect = OPS, request_id: str = "") -> Response:
+    """The response for `error`, as `dialect` tells it."""
+    dialect = getattr(error, "dialect", None) or dialect
+    failure = _failure(error, dialect, request_id)
     headers = dict(getattr(error, "headers", None) or {})
     if isinstance(error, Overloaded):
         headers.update(_retry_headers(error.retry_after_s))
-    elif status == HTTPStatus.SERVICE_UNAVAILABLE:
+    elif failure.status == HTTPStatus.SERVICE_UNAVAILABLE:
         headers.update(_retry_headers(1.0))
-    if status in _SHOULD_RETRY:
-        headers["x-should-retry"] = _SHOULD_RETRY[status]
-    return Response(
-        orjson.dumps(body, default=repr), status_code=status, headers=headers, media_type="application/json"
-    )
+    if failure.status in _SHOULD_RETRY:
+        headers["x-should-retry"] = _SHOULD_RETRY[failure.status]
+    body = msgspec.json.encode(dialect.tell(failure))
+    return Response(body, status_code=failure.status, headers=headers, media_type="application/json")
 
 
 def scrub(message: str) -> str:
@@ -79,38 +96,27 @@ def scrub(message: str) -> str:
     return _ADDRESS.sub("", _PATH.sub("<path>", message))
 
 
-def _parts(error: Exception, request_id: str) -> tuple[int, str, str, str | None]:
+def _failure(error: Exception, dialect: Dialect, request_id: str) -> Failure:
+    kind = error.kind if isinstance(error, CenoteError) else ""
+    status, name = STATUS_BY_KIND.get(kind, (500, "InternalServerError"))
+    param = getattr(error, "param", None)
     if isinstance(error, CenoteError):
-        status, kind = STATUS_BY_KIND.get(error.kind, (500, "InternalServerError"))
-        message = str(error) if status == HTTPStatus.NOT_FOUND else scrub(str(error))
-        return status, kind, message, error.param
-    if isinstance(error, HTTPException):
-        phrase = HTTPStatus(error.status_code).phrase
-        return error.status_code, phrase, error.detail, getattr(error, "param", None)
-    log.error("request %s failed", request_id, exc_info=error)
-    return 500, "InternalServerError", f"Internal error; the server's log has it under request {request_id}.", None
+        # A name that was asked for may look like a path.
+        message = str(error) if kind == "model_not_found" else scrub(str(error))
+    elif isinstance(error, HTTPException):
+        kind = KIND_BY_STATUS.get(error.status_code, "bad_body")
+        status, name, message = error.status_code, HTTPStatus(error.status_code).phrase, error.detail
+    else:
+        log.error("request %s failed", request_id, exc_info=error)
+        kind, message = "internal", f"Internal error; the server's log has it under request {request_id}."
+    return Failure(kind, dialect.statuses.get(kind, status), name, message, param, request_id)
 
 
 def _retry_headers(retry_after_s: float) -> dict[str, str]:
     return {"retry-after": str(max(1, math.ceil(retry_after_s))), "retry-after-ms": str(math.ceil(retry_after_s * 1e3))}
 
 
-def validation(message: str, path: str) -> Refusal:
+def validation(message: str, path: str, dialect: Dialect | None = None) -> Refusal:
     """The refusal of a body that does not fit its schema; `path` is where, such as `input[3]`."""
     where = f" at `{path}`" if path else ""
-    return Refusal(400, f"1 validation error: {message}{where}.", param=path or None)
-
-
-def schema() -> dict[str, Any]:
-    """JSON Schema of the body that `answer` writes."""
-    detail = {
-        "type": "object",
-        "required": ["message", "type", "param", "code"],
-        "properties": {
-            "message": {"type": "string"},
-            "type": {"type": "string"},
-            "param": {"type": ["string", "null"]},
-            "code": {"type": "integer"},
-        },
-    }
-    return {"type": "object", "required": ["error"], "properties": {"error": detail}}
+    return Refusal(400, f"1 validation error: {message}{where}.", param=path or None, dialect=dialect)

@@ -20,8 +20,10 @@ from ..types import Outcome
 from ..uses import score
 from ..uses.score import Scores, ScoreType
 from . import calls, lengths, replies
+from .dialect import VLLM
 from .notes import Notes
 from .refusals import Refusal
+from .route import CALL_ERRORS, Route
 from .schemas import CallFields, NotServed, Usage
 
 if TYPE_CHECKING:
@@ -304,3 +306,26 @@ def _ranking(head: dict[str, Any], body: RerankRequest, documents: list[str], do
     counted = {"prompt_tokens": num_tokens, "total_tokens": num_tokens}
     answer = {**head, "object": "rerank", "results": results, "meta": msgspec.to_builtins(meta), "usage": counted}
     return replies.as_json(answer)
+
+
+def _route(path: str, *, rerank: bool) -> Route:
+    """A path that scores or ranks; the reference has several names for each."""
+    return Route(
+        "POST",
+        path,
+        answer_rerank if rerank else answer_score,
+        "Documents from best to worst for a query." if rerank else "How well texts fit together.",
+        VLLM,
+        request=RerankRequest if rerank else ScoreRequest,
+        response=RerankResponse if rerank else ScoreResponse,
+        errors=CALL_ERRORS,
+    )
+
+
+ROUTES = (
+    _route("/score", rerank=False),
+    _route("/v1/score", rerank=False),
+    _route("/rerank", rerank=True),
+    _route("/v1/rerank", rerank=True),
+    _route("/v2/rerank", rerank=True),
+)

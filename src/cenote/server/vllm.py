@@ -11,6 +11,8 @@ from starlette.responses import Response
 
 from ..errors import BadInput
 from . import calls, chat
+from .dialect import VLLM
+from .route import LOOKUP_ERRORS, Route
 from .schemas import Message, TokenId
 
 if TYPE_CHECKING:
@@ -70,7 +72,7 @@ class DetokenizeResponse(Struct, kw_only=True):
 
 async def tokenize(door: Door, request: Request, body: TokenizeRequest) -> Response:
     """Answer `POST /tokenize`."""
-    engine = door.registry.get(body.model)
+    engine = door.model(body.model)
     text = await _text(door, engine, body)
     add = body.messages is None if body.add_special_tokens is None else body.add_special_tokens
     answer = await calls.aside(len(text) * _BYTES_PER_CHAR, _tokenize, engine, text, add, bool(body.return_token_strs))
@@ -79,7 +81,7 @@ async def tokenize(door: Door, request: Request, body: TokenizeRequest) -> Respo
 
 async def detokenize(door: Door, request: Request, body: DetokenizeRequest) -> Response:
     """Answer `POST /detokenize`."""
-    engine = door.registry.get(body.model)
+    engine = door.model(body.model)
     outside = next((one for one in body.tokens if one >= engine.tokenizer.vocab_size), None)
     if outside is not None:
         raise BadInput(
@@ -121,3 +123,27 @@ def _tokenize(engine: Engine, text: str, add_special_tokens: bool, with_strings:
     ids = encoded.ids.tolist()
     strings = engine.tokenizer.token_strings(ids) if with_strings else None
     return TokenizeResponse(count=len(ids), max_model_len=engine.recipe.max_len, tokens=ids, token_strs=strings)
+
+
+ROUTES = (
+    Route(
+        "POST",
+        "/tokenize",
+        tokenize,
+        "Token ids of a text or a conversation.",
+        VLLM,
+        request=TokenizeRequest,
+        response=TokenizeResponse,
+        errors=LOOKUP_ERRORS,
+    ),
+    Route(
+        "POST",
+        "/detokenize",
+        detokenize,
+        "The text of token ids.",
+        VLLM,
+        request=DetokenizeRequest,
+        response=DetokenizeResponse,
+        errors=LOOKUP_ERRORS,
+    ),
+)
