@@ -53,6 +53,12 @@ def assert_equal(ours: Any, theirs: Any, limit: float = REFERENCE_LIMIT) -> None
     assert max(worst_error(a, b) for a, b in zip(ours, theirs, strict=True)) <= limit
 
 
+def assert_equal_together(ours: Any, theirs: Any) -> None:
+    """Of all rows as one: the few logits of a lone row may be as small as they like."""
+    assert [row.shape for row in ours] == [row.shape for row in theirs]
+    assert worst_error(*(np.concatenate([row.ravel() for row in rows]) for rows in (ours, theirs))) <= BATCH_LIMIT
+
+
 @pytest.mark.parametrize("model_type", [*MODEL_TYPES, *DECODERS])
 def test_token_vectors_equal_the_reference(tiny_sentence: TinySentence, model_type: str) -> None:
     folder = tiny_sentence(model_type=model_type, pooling="mean")
@@ -114,7 +120,7 @@ def assert_one_batch_reads_all(llm: LLM, tasks: list[str], texts: list[str]) -> 
         assert answer.seqs.tolist() == [seq for seq, key in enumerate(keys) if key.task == task]
         own = [encoded[seq] for seq in answer.seqs]
         (alone,) = llm.engine.runner.run(Batch.pack(own, [ReadKey(task)] * len(own)))
-        assert_equal(list(answer.rows), list(alone.rows), BATCH_LIMIT)
+        assert_equal_together(list(answer.rows), list(alone.rows))
 
 
 def assert_calls_at_once_change_nothing(llm: LLM, kinds: list[tuple[str, Any]], texts: list[str]) -> list[Any]:
@@ -126,7 +132,7 @@ def assert_calls_at_once_change_nothing(llm: LLM, kinds: list[tuple[str, Any]], 
     alone = [start(*kind).result().rows for kind in kinds]
     calls = [start(*kind) for _ in range(6) for kind in kinds]
     for number, call in enumerate(calls):
-        assert_equal(list(call.result().rows), list(alone[number % len(kinds)]), BATCH_LIMIT)
+        assert_equal_together(list(call.result().rows), list(alone[number % len(kinds)]))
     return alone
 
 
@@ -166,7 +172,7 @@ def test_classes_of_texts_and_of_tokens_share_a_batch(tiny: Tiny) -> None:
         assert_one_batch_reads_all(llm, ["token_classify", "classify"], texts)
         _, tokens, whole = assert_calls_at_once_change_nothing(llm, kinds, texts)
     # The first token of a classifier of texts is the one that classifies.
-    assert_equal([row[0] for row in tokens], whole, BATCH_LIMIT)
+    assert_equal_together([row[0] for row in tokens], list(whole))
     assert_equal(whole, [Reference(folder).logits(text) for text in texts])
 
 
