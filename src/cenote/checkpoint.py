@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import CheckpointError, MissingExtra, ModelNotFound
+from .hf import Override
 
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 DEFAULT_MODEL_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -35,11 +36,13 @@ class Checkpoint:
         name: What the user called it: a folder or a hub id.
         folder: Where the files are.
         revision: The hub revision, if one was asked for.
+        override: Makes the `config.json` that counts of the stored one; None where that counts as it is.
     """
 
     name: str
     folder: Path
     revision: str | None = None
+    override: Override | None = None
 
     def path(self, relative: str) -> Path | None:
         """The file `relative` to the folder, or None where there is none."""
@@ -62,7 +65,18 @@ class Checkpoint:
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """`config.json`, raw; empty where there is none (a folder of Sentence-Transformers modules alone)."""
+        """`config.json` after `override`; a folder of Sentence-Transformers modules alone has none, which is empty."""
+        return self._stored_config if self.override is None else self.override(self._stored_config)
+
+    @cached_property
+    def overridden(self) -> frozenset[str]:
+        """Keys of `config` that are not as the file has them."""
+        stored, counts = self._stored_config, self.config
+        # What neither side can hold stands for a key that is not there.
+        return frozenset(key for key in {*stored, *counts} if stored.get(key, self) != counts.get(key, self))
+
+    @cached_property
+    def _stored_config(self) -> dict[str, Any]:
         raw = self.json("config.json")
         return raw if isinstance(raw, dict) else {}
 

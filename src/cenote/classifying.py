@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from .config import ModelSettings
+from .conversion import Kind
 from .errors import CheckpointError, ConfigError
 from .hf import Raw
 from .steps import Stage
 
 Head = Literal["sequence", "token"]
-
-_HEADS: Mapping[str, Head] = {"ForSequenceClassification": "sequence", "ForTokenClassification": "token"}
 
 
 @dataclass(frozen=True)
@@ -44,6 +43,7 @@ def classifying(
     heads: Mapping[str, Sequence[Stage]],
     raw: Mapping[str, Any],
     modules: Mapping[str, Any],
+    kind: Kind,
     settings: ModelSettings,
     sources: dict[str, str],
 ) -> Classifying | None:
@@ -53,6 +53,7 @@ def classifying(
         heads: Kinds of classifiers that the architecture has, and their stages.
         raw: `config.json`.
         modules: `config_sentence_transformers.json`.
+        kind: What the checkpoint is made into.
         sources: Filled with the source of each value.
 
     Raises:
@@ -60,10 +61,16 @@ def classifying(
         ConfigError: A setting does.
     """
     name = str((raw.get("architectures") or [""])[0])
-    head = next((head for suffix, head in _HEADS.items() if name.endswith(suffix)), None)
-    if head is None or head not in heads:
-        sources["classifier"] = "none: the architecture is no classifier"
+    if kind != "classify":
+        sources["classifier"] = "none: " + ("convert=embed" if sources["convert"] == "user" else "it embeds")
         return None
+    head: Head = "token" if name.endswith("ForTokenClassification") else "sequence"
+    if head not in heads:
+        raise CheckpointError(
+            f"{name or 'The checkpoint'} is to classify, but no classifier of {head}s is known for its family.",
+            allowed=f"It has {', '.join(heads) or 'none'}.",
+            fix="Pass `--convert embed` to embed with it.",
+        )
     sources["classifier"] = f"config.json: {name}"
     sources["row"] = "the architecture"
     labels = _labels(raw, sources)

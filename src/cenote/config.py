@@ -6,10 +6,11 @@ the environment, then the defaults, and remembers which. Nothing else in Cenote 
 
 from __future__ import annotations
 
+import json
 import os
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, Generic, Literal, TypeVar, cast
 
@@ -35,7 +36,13 @@ class ModelSettings:
     )
     revision: str | None = setting(None, "Branch, tag or commit of a hub model.")
     tokenizer: str | None = setting(None, "Folder or hub id of the tokenizer, if it is not the model's.")
-    runner: Literal["auto", "pooling"] = setting("auto", "Kept for the reference's users; every model here is pooled.")
+    runner: str = setting("auto", "auto or pooling, which are the same: every model here is pooled.", metavar="RUNNER")
+    convert: Literal["auto", "none", "embed", "classify"] = setting(
+        "auto", "What a checkpoint is made into; auto goes by its architecture: a *ForCausalLM embeds."
+    )
+    hf_overrides: dict[str, Any] | Callable[[Any], Any] | None = setting(
+        None, "JSON object merged into config.json, objects inside it too; in Python also a function.", metavar="JSON"
+    )
     dtype: str = setting("auto", "auto, float32, float16 or bfloat16; auto keeps the stored precision.")
     max_model_len: int | None = setting(None, "Longest input in tokens; never above what the model can do.")
     on_long: OnLong | None = setting(None, "What to do with longer inputs: refuse or cut; unset, each door decides.")
@@ -172,6 +179,8 @@ def _checked(name: str, value: Any, hint: Any) -> Any:
             raise ConfigError(f"{name}={value!r}.", allowed=f"Allowed are {', '.join(choices)}.", param=name)
         return value
     kinds = tuple(typing.get_origin(part) or part for part in _members(hint))
+    if dict in kinds and isinstance(value, str):
+        return _json_object(name, value)
     if tuple in kinds and isinstance(value, (str, list)):
         return (value,) if isinstance(value, str) else tuple(value)
     if float in kinds and type(value) is int:
@@ -182,6 +191,16 @@ def _checked(name: str, value: Any, hint: Any) -> Any:
             f"{name}={value!r} is of type {type(value).__name__}.", allowed=f"It takes {wanted}.", param=name
         )
     return value
+
+
+def _json_object(name: str, text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        found = error
+    if not isinstance(found, dict):
+        raise ConfigError(f"{name}={text!r}.", allowed="It is a JSON object.", param=name)
+    return found
 
 
 def _at_least(least: int, name: str, value: int) -> None:

@@ -1,11 +1,15 @@
-"""Reading values of a Hugging Face `config.json` with errors that name the key."""
+"""Reading values of a Hugging Face `config.json` with errors that name the key, and what a user changes in it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
-from .errors import CheckpointError
+from .errors import CheckpointError, ConfigError
+
+Override: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
+"""A stored `config.json` to the one that counts."""
 
 _NO_DEFAULT = object()
 
@@ -88,3 +92,57 @@ class Raw:
         """`must_be` for each key of `only`."""
         for key, value in only.items():
             self.must_be(key, value)
+
+
+class _Config(dict[str, Any]):
+    """A config whose keys are attributes too, as functions written for the reference expect them."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    __setattr__ = dict.__setitem__
+
+
+def override_of(given: Mapping[str, Any] | Callable[[Any], Any] | None) -> Override | None:
+    """What a user changes in `config.json`.
+
+    Args:
+        given: Keys and values, merged into the file, objects inside it too; or a function of the whole config, which
+            gives back another or changes the one it got.
+    """
+    if given is None:
+        return None
+    if isinstance(given, Mapping):
+        return lambda stored: _labelled(_merged(stored, given), given)
+
+    def call(stored: dict[str, Any]) -> dict[str, Any]:
+        config = _Config(copy.deepcopy(stored))
+        changed = given(config)
+        changed = config if changed is None else changed
+        if not isinstance(changed, Mapping):
+            what = f"The function hf_overrides gave back {type(changed).__name__}."
+            raise ConfigError(what, allowed="A config, or None for the one it got.", param="hf_overrides")
+        return _labelled(dict(changed), {} if changed.get("num_labels") == stored.get("num_labels") else changed)
+
+    return call
+
+
+def _merged(stored: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(stored)
+    for key, value in given.items():
+        inside = merged.get(key)
+        if isinstance(inside, Mapping) and isinstance(value, Mapping):
+            value = _merged(inside, value)
+        merged[key] = value
+    return merged
+
+
+def _labelled(config: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    # As in transformers, another number of labels makes the names of the old ones void.
+    named = config.get("id2label")
+    if "num_labels" in given and isinstance(named, Mapping) and len(named) != given["num_labels"]:
+        return {key: value for key, value in config.items() if key not in ("id2label", "label2id")}
+    return config

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from . import inputs, options
+from . import conversion, inputs, options
 from .answers import as_array, classification_outputs, embedding_outputs, pooling_outputs, scoring_outputs
-from .errors import BadInput, ConfigError
+from .errors import BadInput
 from .outputs import (
     ClassificationRequestOutput,
     EmbeddingRequestOutput,
@@ -66,9 +66,7 @@ class LLM:
     def __init__(self, model: str = "", *, runner: str = "auto", task: str | None = None, **settings: Any) -> None:
         if task is not None:
             options.old_task(task)
-        if runner not in ("auto", "pooling"):
-            allowed = "Allowed are auto and pooling."
-            raise ConfigError(f"This model does not support `--runner {runner}`.", allowed=allowed, param="runner")
+        conversion.check_runner(runner)
         self.settings, machine = options.llm_settings({**settings, "model": model, "runner": runner})
         self._registry = Registry(machine)
         try:

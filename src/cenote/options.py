@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, Final, Literal, cast
 
+from . import conversion
 from .config import MachineSettings, ModelSettings, resolve
 from .errors import BadInput, ConfigError, UnsupportedTask
 from .outputs import PoolingParams
@@ -21,7 +22,6 @@ log = logging.getLogger(__name__)
 _SAME: Final[Mapping[str, str]] = {"max_num_batched_tokens": "max_batch_tokens", "max_num_seqs": "max_batch_seqs"}
 # Settings of the reference that tune its own machine; the result is the same without them.
 _NOTED: Final = (
-    "convert",
     "disable_log_stats",
     "enable_chunked_prefill",
     "enable_prefix_caching",
@@ -39,7 +39,6 @@ _REFUSED: Final = (
     "data_parallel_size",
     "enable_lora",
     "enable_prompt_embeds",
-    "hf_overrides",
     "io_processor_plugin",
     "limit_mm_per_prompt",
     "mm_processor_kwargs",
@@ -86,8 +85,6 @@ def llm_settings(given: Mapping[str, Any]) -> tuple[ModelSettings, MachineSettin
     """
     renamed = {_SAME.get(name, name): value for name, value in given.items()}
     refused = [name for name, value in renamed.items() if name in _REFUSED and not _is_harmless(value)]
-    if renamed.get("convert") == "classify":
-        refused.append("convert")
     if refused:
         what = f"LLM() was given {refused[0]}={renamed[refused[0]]!r}, which Cenote does not have."
         raise ConfigError(what, fix="Leave it out.", param=refused[0])
@@ -155,6 +152,8 @@ def old_task(task: str) -> None:
     Raises:
         UnsupportedTask: It is not a task that is served.
     """
+    if task == "generate":
+        conversion.check_runner(task)
     if task not in _OLD_TASKS:
         raise UnsupportedTask(f"Unsupported task: {task!r}", allowed=f"Supported tasks: {TASKS}", param="task")
     warnings.warn(

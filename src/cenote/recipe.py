@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from . import conversion, hf, templates
 from . import modules as st
-from . import templates
 from .checkpoint import Checkpoint
 from .classifying import Classifying, classifying
 from .config import ModelSettings
 from .errors import CheckpointError, ConfigError
-from .steps import Dense, Nature, Normalize, Pooling, Stage, Step
+from .steps import Dense, Nature, Normalize, Pooling, Step
 from .tasks import TASKS, find
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class Recipe:
         transformer: The files of the transformer itself.
         architecture: The class that `config.json` names.
         model_type: The family that `config.json` names.
+        convert: What it is made into, `embed` or `classify`.
         model: The architecture's config.
         causal: Whether a token sees no later one.
         steps: What comes after the transformer, the pooling first.
@@ -64,6 +65,7 @@ class Recipe:
     transformer: Checkpoint
     architecture: str
     model_type: str
+    convert: conversion.Kind
     model: ModelConfig
     causal: bool
     steps: tuple[Step, ...]
@@ -111,13 +113,17 @@ def resolve(checkpoint: Checkpoint, settings: ModelSettings) -> Recipe:
 
     listed = st.read(checkpoint)
     folder = listed.folder if listed else ""
-    transformer = Checkpoint(checkpoint.name, checkpoint.folder / folder, checkpoint.revision)
+    override = hf.override_of(settings.hf_overrides)
+    transformer = Checkpoint(checkpoint.name, checkpoint.folder / folder, checkpoint.revision, override)
     raw = transformer.config
     architecture = models.find(raw)
     model = architecture.Config.from_hf(raw)
-    sources: dict[str, str] = {"architecture": "config.json", "model_type": "config.json"}
+    sources: dict[str, str] = {"architecture": "config.json: architectures", "model_type": "config.json: model_type"}
     settings_st: Mapping[str, Any] = listed.settings if listed else {}
-    classifier = _classifier(listed, architecture.HEADS, raw, settings, sources)
+    name = str((raw.get("architectures") or [""])[0])
+    kind = conversion.kind_of(name, listed is not None and bool(listed.steps), settings, sources)
+    _check_belongs(listed, kind, raw, settings)
+    classifier = classifying(architecture.HEADS, raw, settings_st, kind, settings, sources)
     nature = model.nature
     steps, normalize = _steps(listed, checkpoint, nature, sources) if classifier is None else _no_steps(sources)
     prompts, default_prompt = _prompts(settings_st, sources)
@@ -126,12 +132,13 @@ def resolve(checkpoint: Checkpoint, settings: ModelSettings) -> Recipe:
     sources["stored_dtype"] = "the weights"
     sources["chat_template"] = "default: the tokenizer's" if settings.chat_template is None else "user"
     stored_dtype = weights.stored_dtype(transformer)
-    return Recipe(
+    recipe = Recipe(
         name=checkpoint.name,
         checkpoint=checkpoint,
         transformer=transformer,
-        architecture=str((raw.get("architectures") or ["unknown"])[0]),
+        architecture=name or "unknown",
         model_type=str(raw.get("model_type")),
+        convert=kind,
         model=model,
         causal=nature.causal,
         steps=steps,
@@ -150,32 +157,28 @@ def resolve(checkpoint: Checkpoint, settings: ModelSettings) -> Recipe:
         chat_template=None if settings.chat_template is None else templates.from_setting(settings.chat_template),
         sources=sources,
     )
+    for value, source in sources.items():
+        file, _, key = source.partition(": ")
+        if file == "config.json" and key in transformer.overridden:
+            sources[value] = f"hf_overrides: {key}"
+    return recipe
 
 
-def _classifier(
-    listed: st.Modules | None,
-    heads: Mapping[str, Sequence[Stage]],
-    raw: Mapping[str, Any],
-    settings: ModelSettings,
-    sources: dict[str, str],
-) -> Classifying | None:
-    if listed is not None and listed.steps:
-        sources["classifier"] = "none: modules.json pools"
-        return None
-    found = classifying(heads, raw, listed.settings if listed else {}, settings, sources)
-    if found is None and listed is not None:
+def _check_belongs(
+    listed: st.Modules | None, kind: conversion.Kind, raw: Mapping[str, Any], settings: ModelSettings
+) -> None:
+    if listed is not None and not listed.steps and kind == "embed" and settings.convert != "embed":
         raise CheckpointError(
             f"modules.json lists a classifier, but config.json says architectures={raw.get('architectures')}.",
             allowed="A classifier is a *ForSequenceClassification.",
             fix="The files of the folder do not belong together; fetch it again.",
         )
-    return found
 
 
 def _steps(
     listed: st.Modules | None, checkpoint: Checkpoint, nature: Nature, sources: dict[str, str]
 ) -> tuple[tuple[Step, ...], bool]:
-    if listed is None:
+    if listed is None or not listed.steps:
         sources["steps"] = sources["normalize"] = "default: no modules.json"
         which = "first token is pooled (cls)" if nature.pooled == "cls" else "last token is pooled (last)"
         log.info("%s has no modules.json: its %s and normalised.", checkpoint.name, which)

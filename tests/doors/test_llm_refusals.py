@@ -74,8 +74,8 @@ def test_settings_of_the_reference_are_noted_refused_or_unknown() -> None:
         LLM(max_model_length=3)
     with pytest.raises(ConfigError, match="does not support `--runner generate`"):
         LLM(runner="generate")
-    with pytest.raises(UnsupportedTask, match="'generate'"):
-        LLM(task="generate")
+    with pytest.raises(UnsupportedTask, match="'summarise'"):
+        LLM(task="summarise")
     with pytest.raises(ConfigError, match=r"max_model_len \(513\) is greater than the derived max_model_len \(512\)"):
         LLM(max_model_len=513)
     with pytest.warns(DeprecationWarning, match="call LLM.embed"), LLM(task="embedding", seed=1, max_num_seqs=3) as llm:

@@ -61,6 +61,7 @@ def inspected(given: Given) -> dict[str, dict[str, Any]]:
     entries = {
         "model": {"value": recipe.name, "source": "user" if model.model else "default: the embedded model"},
         "folder": {"value": str(files.folder), "source": "where the files are"},
+        "hf_overrides": _overridden(recipe.transformer, model),
         **_decided(recipe),
         "tasks": {"value": list(recipe.tasks), "source": "the checkpoint"},
     }
@@ -70,6 +71,11 @@ def inspected(given: Given) -> dict[str, dict[str, Any]]:
         source = "user or environment" if getattr(machine, name) else "default: this machine"
         entries[name] = {"value": getattr(here, name), "source": source}
     return entries
+
+
+def _overridden(files: checkpoint.Checkpoint, model: ModelSettings) -> dict[str, Any]:
+    value = {key: files.config.get(key) for key in sorted(files.overridden)}
+    return {"value": value, "source": "default" if model.hf_overrides is None else "user or environment"}
 
 
 def _decided(recipe: Recipe) -> dict[str, dict[str, Any]]:
