@@ -33,6 +33,17 @@ def slanted_at(head: int, query: int, key: int) -> float:
     return float(np.sin(SLOPES[head] * (key - query)) + 0.1 * (query % 3))
 
 
+def met(query: Tensor, key: Tensor, query_nq: Tensor, key_k: Tensor) -> Tensor:
+    """Scores of what a query holds against where the key stands, and of what a key holds against how far away it is."""
+    key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
+    away = (query_nq[..., None] - key_k)[:, None]
+    return query[..., :1] * (key_k % 5) + 0.3 * key[..., 1:2].transpose(2, 3) * away.float().sin()
+
+
+def met_at(q: Array, k: Array, query: int, key: int) -> float:
+    return float(q[0] * (key % 5) + 0.3 * k[1] * np.sin(query - key))
+
+
 RULES = {
     "plain": PLAIN,
     "scale": Rule(scale=1.3),
@@ -42,7 +53,10 @@ RULES = {
     "causal window": Rule(causal=True, window=3),
     "bias": Rule(bias=slanted),
     "bias, causal window, scale": Rule(bias=slanted, causal=True, window=7, scale=0.2),
+    "content": Rule(content=met),
+    "content, bias, causal window, scale": Rule(content=met, bias=slanted, causal=True, window=7, scale=0.2),
     "softcap": Rule(softcap=1.5),
+    "softcap, content": Rule(softcap=0.8, content=met),
     "softcap, bias, causal window, scale": Rule(softcap=0.8, bias=slanted, causal=True, window=9, scale=2.0),
 }
 FIRST: Wanted = "first"
@@ -64,6 +78,8 @@ def test_attention_equals_the_sums(
     rule: str, wanted: str, block: str, kv_heads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attention, "_QUERY_BLOCK", BLOCKS[block])
+    # Two of the three equal sequences at once.
+    monkeypatch.setattr(attention, "_ROWS_AT_ONCE", 60)
     query, key, value = random_rows(HEADS, 0), random_rows(kv_heads, 1), random_rows(kv_heads, 2)
     packed = pack(WANTED[wanted])
     kept = packed.kept
@@ -137,4 +153,5 @@ def score(q: Array, k: Array, head: int, query: int, key: int, rule: Rule) -> fl
     value = float(q @ k) * (SIZE**-0.5 if rule.scale is None else rule.scale)
     if rule.softcap is not None:
         value = rule.softcap * float(np.tanh(value / rule.softcap))
-    return value + (slanted_at(head, query, key) if rule.bias is not None else 0.0)
+    value += slanted_at(head, query, key) if rule.bias is not None else 0.0
+    return value + (met_at(q, k, query, key) if rule.content is not None else 0.0)

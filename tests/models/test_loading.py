@@ -201,6 +201,12 @@ REFUSED: dict[str, tuple[str, dict[str, object]]] = {
     "buckets": ("mpnet", {"relative_attention_num_buckets": 64}),
     "a padding id beyond the positions": ("roberta", {"pad_token_id": 71}),
     "a size of 0": ("electra", {"embedding_size": 0}),
+    "a convolution": ("deberta-v2", {"conv_kernel_size": 3}),
+    "no distances": ("deberta-v2", {"relative_attention": False}),
+    "scores of positions alone": ("deberta-v2", {"pos_att_type": ["p2p", "c2p"]}),
+    "more buckets than distances": ("deberta-v2", {"position_buckets": 140}),
+    "narrow embeddings": ("deberta-v2", {"embedding_size": 44}),
+    "another pooler": ("deberta-v2", {"pooler_hidden_act": "tanh"}),
     "a size in words": ("camembert", {"hidden_size": "768"}),
     "an epsilon in words": ("bert", {"layer_norm_eps": "1e-12"}),
 }
@@ -225,7 +231,10 @@ def test_a_missing_key_is_named(tiny: Tiny, model_type: str) -> None:
 
 @pytest.mark.parametrize("model_type", MODEL_TYPES)
 def test_defaults_are_those_of_the_reference(tiny: Tiny, model_type: str) -> None:
-    optional = ("hidden_act", "activation", "layer_norm_eps", "type_vocab_size", "pad_token_id", "embedding_size")
+    optional = (
+        *("hidden_act", "activation", "layer_norm_eps", "type_vocab_size", "pad_token_id", "embedding_size"),
+        *("max_relative_positions", "position_biased_input"),
+    )
     raw = read_json(tiny(model_type) / "config.json")
     bare = {name: value for name, value in raw.items() if name not in optional}
     full = AutoConfig.for_model(model_type).to_dict()
@@ -234,7 +243,7 @@ def test_defaults_are_those_of_the_reference(tiny: Tiny, model_type: str) -> Non
     assert architecture.Config.from_hf(bare) == architecture.Config.from_hf(filled)
 
 
-@pytest.mark.parametrize("named", ["deberta-v2", "", "bert.py", "__init__"])
+@pytest.mark.parametrize("named", ["deberta", "", "bert.py", "__init__"])
 def test_an_unknown_architecture_is_named(tiny: Tiny, tmp_path: Path, named: str) -> None:
     folder = Path(shutil.copytree(tiny("bert"), tmp_path / "unknown"))
     write_json(folder / "config.json", read_json(folder / "config.json") | {"model_type": named})

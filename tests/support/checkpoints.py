@@ -31,7 +31,7 @@ from .vocab import tiny_tokenizer
 
 Head = Literal["base", "masked_lm", "causal_lm", "sequence_classification", "token_classification"]
 
-MODEL_TYPES = ("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "mpnet", "electra")
+MODEL_TYPES = ("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "mpnet", "electra", "deberta-v2")
 HEADS: dict[str, Any] = {
     "base": AutoModel,
     "masked_lm": AutoModelForMaskedLM,
@@ -67,6 +67,18 @@ SHAPE: dict[str, Any] = {
     # Far from every family's default, so that a fixed epsilon shows.
     "layer_norm_eps": 3e-3,
 }
+# What makes a family what it is, where its config's defaults do not.
+OWN_SHAPE: dict[str, dict[str, Any]] = {
+    "deberta-v2": {
+        "relative_attention": True,
+        "position_buckets": 12,
+        "pos_att_type": ["p2c", "c2p"],
+        "share_att_key": True,
+        "norm_rel_ebd": "layer_norm",
+        "position_biased_input": False,
+        "type_vocab_size": 0,
+    },
+}
 # What a walk over a family's forms has to see: name -> (model_type, overrides).
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{model_type: (model_type, {}) for model_type in MODEL_TYPES},
@@ -76,6 +88,12 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "roberta-one-segment": ("roberta", {"type_vocab_size": 1}),
     "distilbert-relu": ("distilbert", {"hidden_act": "relu"}),
     "electra-projected": ("electra", {"embedding_size": 44}),
+    "deberta-v2-own": (
+        "deberta-v2",
+        {"share_att_key": False, "norm_rel_ebd": "none", "position_biased_input": True, "type_vocab_size": 2},
+    ),
+    "deberta-v2-c2p": ("deberta-v2", {"pos_att_type": "c2p", "max_relative_positions": 40}),
+    "deberta-v2-p2c": ("deberta-v2", {"pos_att_type": "p2c", "position_buckets": -1, "max_relative_positions": 30}),
 }
 
 
@@ -126,7 +144,7 @@ def tiny_config(
     if wrong := [name for name in overrides if name in lacking]:
         raise ValueError(f"{model_type} has no {', '.join(wrong)}; leave it out.")
     offset = tokenizer.pad_token_id + 1 if model_type in OFFSET_POSITIONS else 0
-    values = {name: value for name, value in SHAPE.items() if name not in lacking}
+    values = {name: value for name, value in SHAPE.items() if name not in lacking} | OWN_SHAPE.get(model_type, {})
     if model_type in decoders.DECODERS:
         values = decoders.SHAPE | decoders.OWN_SHAPE[model_type]
     values |= {

@@ -30,8 +30,8 @@ EMBEDDINGS = (
     Mutation(
         "segments dropped",
         "layers/embeddings.py",
-        "summed += first_D if packed.segments_T is None else self.segments(packed.segments_T)",
-        "summed += first_D",
+        "(first_D if packed.segments_T is None else self.segments(packed.segments_T))",
+        "first_D",
         (f"{HIDDEN}[electra]",),
     ),
     Mutation(
@@ -152,15 +152,15 @@ BLOCKS = (
     Mutation(
         "last layer skipped",
         "layers/blocks.py",
-        "for number, block in enumerate(self.blocks):",
-        "for number, block in enumerate(self.blocks[:-1]):",
+        "in enumerate(zip(self.blocks, rules, strict=True)):",
+        "in enumerate(zip(self.blocks[:-1], rules[:-1], strict=True)):",
         (f"{HIDDEN}[electra]",),
     ),
     Mutation(
         "numbers of layers off by one",
         "layers/blocks.py",
         "                inner[number + 1] = hidden_TD",
-        "                inner[number + 1] = block(hidden_TD, packed.bounds, rule, None)",
+        "                inner[number + 1] = block(hidden_TD, packed.bounds, of_layer, None)",
         (f"{LAYERS}[bert]",),
     ),
     Mutation(
@@ -230,8 +230,8 @@ ATTENTION = (
     Mutation(
         "query blocks start at 0",
         "layers/attention.py",
-        "torch.arange(start, stop, device=like.device)[None]",
-        "torch.arange(0, stop - start, device=like.device)[None]",
+        "torch.arange(start, stop, device=device)[None]",
+        "torch.arange(0, stop - start, device=device)[None]",
         (SUMS,),
     ),
     Mutation(

@@ -30,6 +30,8 @@ CASES: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "mpnet-other-pad": ("mpnet", {"pad_token_id": 7}),
     "roberta-other-pad": ("roberta", {"pad_token_id": 4, "max_position_embeddings": 75}),
     "distilbert-sinusoidal": ("distilbert", {"sinusoidal_pos_embds": True}),
+    # Distances beyond the last bucket, which real buckets of 256 start at 512.
+    "deberta-v2-far": ("deberta-v2", {"max_positions": 700, "max_relative_positions": 512, "position_buckets": 256}),
     **decoders.VARIANTS,
 }
 """Name -> model type and what is special in its config."""

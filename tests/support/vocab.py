@@ -11,6 +11,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from transformers import (
     BertTokenizer,
     CamembertTokenizer,
+    DebertaV2Tokenizer,
     DistilBertTokenizer,
     MPNetTokenizer,
     PreTrainedTokenizerBase,
@@ -56,6 +57,9 @@ def tiny_tokenizer(model_type: str, *, max_tokens: int, lowercase: bool = True) 
     if model_type == "camembert":
         first = _scored("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED", "<s>", "</s>")
         return CamembertTokenizer(vocab=[*first, *_unigram(), ("<mask>", 0.0)], model_max_length=max_tokens)
+    if model_type == "deberta-v2":
+        pieces = [*_scored("[PAD]", "[CLS]", "[SEP]", "[UNK]"), *_unigram(), ("[MASK]", 0.0)]
+        return DebertaV2Tokenizer(vocab=pieces, model_max_length=max_tokens)
     if model_type in DECODERS:
         return _ended(max_tokens)
     raise ValueError(f"No tokenizer is made for {model_type!r}; allowed are the families of the makers.")

@@ -19,8 +19,14 @@ from .packed import Bounds, Run
 Bias: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """Positions of queries `[..., q]` and of keys `[k]` -> what is added to the scaled scores, `[..., H, q, k]`."""
 
+Content: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""Queries `[n, H, q, K]`, keys `[n, H', k, K]`, their positions `[1 or n, q]` and `[k]` -> what is added to the scaled
+scores, `[n, H, q, k]`."""
+
 # Rows of queries whose scores are held at once where a mask or the plain computation is needed.
 _QUERY_BLOCK = 512
+# Rows of queries or keys, over sequences, whose scores are held at once where each sequence has scores of its own.
+_ROWS_AT_ONCE = 1024
 
 
 @dataclass(frozen=True)
@@ -31,7 +37,8 @@ class Rule:
         scale: Factor of the dot products; None means `K ** -0.5`.
         causal: A query sees no later key.
         window: A query sees keys at most this far away, inclusive; None for all.
-        bias: Added to the scaled scores.
+        bias: Added to the scaled scores, the same for all sequences.
+        content: Added to the scaled scores too, and made of what stands at the positions.
         softcap: Scores become `softcap * tanh(score / softcap)`.
     """
 
@@ -39,6 +46,7 @@ class Rule:
     causal: bool = False
     window: int | None = None
     bias: Bias | None = None
+    content: Content | None = None
     softcap: float | None = None
 
 
@@ -60,7 +68,8 @@ def attend(query_QHK: Tensor, key_THK: Tensor, value_THK: Tensor, bounds: Bounds
     fused = why_not_fused(rule) is None
     outs = [
         out
-        for run in bounds.runs
+        for whole in bounds.runs
+        for run in _pieces(whole, rule)
         for out in (_fused if fused else _plain)(query_QHK, key_THK, value_THK, bounds, run, _needed(rule, run))
     ]
     return outs[0] if len(outs) == 1 else torch.cat(outs)
@@ -77,7 +86,7 @@ def _fused(
     grouped = query_QHK.shape[1] != key_THK.shape[1]
     key, value = _keys(key_THK, run), _keys(value_THK, run)
     whole = bounds.query_index_Q is None
-    if rule.window is None and rule.bias is None and (whole or not rule.causal):
+    if rule.window is None and rule.bias is None and rule.content is None and (whole or not rule.causal):
         query = _queries(query_QHK, run, 0, run.query_len)
         out = F.scaled_dot_product_attention(
             query, key, value, is_causal=rule.causal, scale=rule.scale, enable_gqa=grouped
@@ -86,8 +95,8 @@ def _fused(
         return
     blocks = []
     for start, stop in _blocks(run):
-        mask = _mask(bounds, run, rule, start, stop, query_QHK)
         query = _queries(query_QHK, run, start, stop)
+        mask = _mask(bounds, run, rule, start, query, key, query.dtype)
         blocks.append(
             F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=rule.scale, enable_gqa=grouped)
         )
@@ -108,7 +117,7 @@ def _plain(
         scores = torch.matmul(query, key.transpose(-1, -2)).float() * scale
         if rule.softcap is not None:
             scores = rule.softcap * torch.tanh(scores / rule.softcap)
-        mask = _mask(bounds, run, rule, start, stop, scores)
+        mask = _mask(bounds, run, rule, start, query, key, scores.dtype)
         if mask is not None:
             scores = scores + mask
         blocks.append(torch.matmul(torch.softmax(scores, dim=-1).to(value.dtype), value))
@@ -145,26 +154,50 @@ def _blocks(run: Run) -> Iterator[tuple[int, int]]:
         yield start, min(start + _QUERY_BLOCK, run.query_len)
 
 
-def _mask(bounds: Bounds, run: Run, rule: Rule, start: int, stop: int, like: Tensor) -> Tensor | None:
-    """What is added to the scores of query rows `start` to `stop`: `[1 or n, 1 or H, q, k]`, or None for nothing."""
-    key_k = torch.arange(run.key_len, device=like.device)
+def _pieces(run: Run, rule: Rule) -> Iterator[Run]:
+    """`run` itself, or runs of some of its sequences where each of them has scores of its own."""
+    size = run.num_seqs
+    if rule.content is not None:
+        size = max(1, _ROWS_AT_ONCE // max(min(run.query_len, _QUERY_BLOCK), run.key_len))
+    for first in range(0, run.num_seqs, size):
+        yield Run(
+            run.query_start + first * run.query_len,
+            run.key_start + first * run.key_len,
+            min(size, run.num_seqs - first),
+            run.query_len,
+            run.key_len,
+        )
+
+
+def _mask(
+    bounds: Bounds, run: Run, rule: Rule, start: int, query_nHqK: Tensor, key_nHkK: Tensor, dtype: torch.dtype
+) -> Tensor | None:
+    """What is added to the scores of query rows from `start` on: `[1 or n, 1 or H, q, k]`, or None for nothing."""
+    device, stop = query_nHqK.device, start + query_nHqK.shape[2]
+    key_k = torch.arange(run.key_len, device=device)
     if bounds.query_index_Q is None:
-        query_nq = torch.arange(start, stop, device=like.device)[None]
+        query_nq = torch.arange(start, stop, device=device)[None]
     else:
         end = run.query_start + run.num_seqs * run.query_len
         query_nq = bounds.query_index_Q[run.query_start : end].view(run.num_seqs, run.query_len)[:, start:stop]
-    away_nqk = query_nq[..., None] - key_k
-    hidden_nqk: Tensor | None = None
-    if rule.causal:
-        hidden_nqk = away_nqk < 0
-    if rule.window is not None:
-        far_nqk = away_nqk.abs() > rule.window
-        hidden_nqk = far_nqk if hidden_nqk is None else hidden_nqk | far_nqk
-    mask: Tensor | None = None
+    parts: list[Tensor] = []
     if rule.bias is not None:
-        mask = rule.bias(query_nq, key_k).to(like.dtype)
+        parts.append(rule.bias(query_nq, key_k).to(dtype))
+    if rule.content is not None:
+        parts.append(rule.content(query_nHqK, key_nHkK, query_nq, key_k).to(dtype))
+    mask = sum(parts[1:], parts[0]) if parts else None
+    hidden_nqk = _hidden(rule, query_nq[..., None] - key_k)
     if hidden_nqk is not None:
-        zero = torch.zeros((), dtype=like.dtype, device=like.device)
+        zero = torch.zeros((), dtype=dtype, device=device)
         base = zero.expand(hidden_nqk[:, None].shape) if mask is None else mask
         mask = base.masked_fill(hidden_nqk[:, None], float("-inf"))
     return mask
+
+
+def _hidden(rule: Rule, away_nqk: Tensor) -> Tensor | None:
+    """Which keys a query does not see, by how far it is behind them; None where it sees all."""
+    later_nqk = away_nqk < 0 if rule.causal else None
+    if rule.window is None:
+        return later_nqk
+    far_nqk = away_nqk.abs() > rule.window
+    return far_nqk if later_nqk is None else far_nqk | later_nqk

@@ -5,6 +5,7 @@ Source: Vaswani et al. 2017 (arXiv 1706.03762), Devlin et al. 2018 (arXiv 1810.0
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch.nn.functional as F
@@ -74,11 +75,11 @@ class Block(nn.Module):
 
 
 class Encoder(nn.Module):
-    """A stack of blocks."""
+    """A stack of blocks, which a relative makes of another kind."""
 
-    def __init__(self, shape: EncoderShape) -> None:
+    def __init__(self, shape: EncoderShape, block: Callable[[EncoderShape], Block] = Block) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.num_layers))
+        self.blocks = nn.ModuleList(block(shape) for _ in range(shape.num_layers))
 
     def prepare(self) -> None:
         """Only the last layer is asked for some rows; the others keep one product."""
@@ -86,22 +87,23 @@ class Encoder(nn.Module):
         assert isinstance(last, Block)
         last.split()
 
-    def forward(self, hidden_TD: Tensor, packed: Packed, rule: Rule = PLAIN) -> Hidden:
+    def forward(self, hidden_TD: Tensor, packed: Packed, rule: Rule | Sequence[Rule] = PLAIN) -> Hidden:
         """Hidden states `[T, D]` of the embeddings to those after the last layer, kept rows only.
 
         Args:
             hidden_TD: The embeddings.
             packed: Whose rows are whose, and which are wanted.
-            rule: Who sees whom, in every layer.
+            rule: Who sees whom, in every layer or in each.
         """
+        rules = [rule] * len(self.blocks) if isinstance(rule, Rule) else rule
         kept = packed.kept
         inner = {0: hidden_TD} if 0 in packed.layers else {}
         last = len(self.blocks) - 1
-        for number, block in enumerate(self.blocks):
+        for number, (block, of_layer) in enumerate(zip(self.blocks, rules, strict=True)):
             if number == last and kept is not None:
-                hidden_TD = block(hidden_TD, kept.bounds, rule, kept.rows_Q)
+                hidden_TD = block(hidden_TD, kept.bounds, of_layer, kept.rows_Q)
             else:
-                hidden_TD = block(hidden_TD, packed.bounds, rule, None)
+                hidden_TD = block(hidden_TD, packed.bounds, of_layer, None)
             if number + 1 in packed.layers:
                 inner[number + 1] = hidden_TD
         return Hidden(hidden_TD, inner)

@@ -25,8 +25,8 @@ class Embeddings(nn.Module):
     """Sum of the tables, layer norm.
 
     Args:
-        num_words, num_positions: Rows of the tables.
-        num_segments: Rows of the segment table; 0 for none.
+        num_words: Rows of the table of words.
+        num_positions, num_segments: Rows of the tables of positions and segments; 0 for none.
         size: Columns.
         norm_eps: Added to the variance.
     """
@@ -34,16 +34,16 @@ class Embeddings(nn.Module):
     def __init__(self, num_words: int, num_positions: int, num_segments: int, size: int, norm_eps: float) -> None:
         super().__init__()
         self.words = Table(num_words, size)
-        self.positions = Table(num_positions, size)
+        self.positions = Table(num_positions, size) if num_positions else None
         self.segments = Table(num_segments, size) if num_segments else None
         self.norm = nn.LayerNorm(size, eps=norm_eps)
 
     def forward(self, packed: Packed, positions_T: Tensor) -> Tensor:
         """Token ids to `[T, size]`."""
         words = packed.embeds_TD if packed.embeds_TD is not None else self.words(packed.ids_T)
-        summed = words + self.positions(positions_T)
+        summed = words if self.positions is None else words + self.positions(positions_T)
         if self.segments is not None:
             first_D = self.segments.weight[0]
-            summed += first_D if packed.segments_T is None else self.segments(packed.segments_T)
+            summed = summed + (first_D if packed.segments_T is None else self.segments(packed.segments_T))
         out: Tensor = self.norm(summed)
         return out
