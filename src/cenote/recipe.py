@@ -14,7 +14,7 @@ from .checkpoint import Checkpoint
 from .classifying import Classifying, classifying
 from .config import ModelSettings
 from .errors import CheckpointError, ConfigError
-from .steps import Dense, Nature, Normalize, Pooling, Step
+from .steps import CNN, LSTM, Dense, Nature, Normalize, Pooling, Step, WordWeights, layers_read, size_after
 from .tasks import TASKS, find
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Recipe:
         convert: What it is made into, `embed` or `classify`.
         model: The architecture's config.
         causal: Whether a token sees no later one.
-        steps: What comes after the transformer, the pooling first.
+        steps: What comes after the backbone, one pooling among it; () for a classifier.
         normalize: Whether the last step is a Normalize, which a request may switch off; it is not in `steps`.
         max_len: Longest input in tokens, special tokens counted.
         embedding_size: Size of a finished row; 0 for a classifier.
@@ -86,10 +86,15 @@ class Recipe:
 
     @cached_property
     def pooling(self) -> Pooling:
-        """The pooling step."""
-        first = self.steps[0]
-        assert isinstance(first, Pooling)
-        return first
+        """The pooling step; only an embedder has one."""
+        (found,) = (step for step in self.steps if isinstance(step, Pooling))
+        return found
+
+    @cached_property
+    def num_words(self) -> int:
+        """Every token id is below it: rows of the table of words, and weights of words where a step has them."""
+        weighted = (len(step.weights) for step in self.steps if isinstance(step, WordWeights))
+        return min((self.model.vocab_size, *weighted))
 
     @cached_property
     def tasks(self) -> tuple[str, ...]:
@@ -125,7 +130,7 @@ def resolve(checkpoint: Checkpoint, settings: ModelSettings) -> Recipe:
     _check_belongs(listed, kind, raw, settings)
     classifier = classifying(architecture.HEADS, raw, settings_st, kind, settings, sources)
     nature = model.nature
-    steps, normalize = _steps(listed, checkpoint, nature, sources) if classifier is None else _no_steps(sources)
+    steps, normalize = _steps(listed, transformer, nature, sources) if classifier is None else _no_steps(sources)
     prompts, default_prompt = _prompts(settings_st, sources)
     sources["do_lower_case"] = "sentence_bert_config.json" if listed and listed.do_lower_case else "default"
     sources["causal"] = nature.causal_source
@@ -176,15 +181,21 @@ def _check_belongs(
 
 
 def _steps(
-    listed: st.Modules | None, checkpoint: Checkpoint, nature: Nature, sources: dict[str, str]
+    listed: st.Modules | None, transformer: Checkpoint, nature: Nature, sources: dict[str, str]
 ) -> tuple[tuple[Step, ...], bool]:
     if listed is None or not listed.steps:
         sources["steps"] = sources["normalize"] = "default: no modules.json"
         which = "first token is pooled (cls)" if nature.pooled == "cls" else "last token is pooled (last)"
-        log.info("%s has no modules.json: its %s and normalised.", checkpoint.name, which)
+        log.info("%s has no modules.json: its %s and normalised.", transformer.name, which)
         return (Pooling((nature.pooled,)),), True
     sources["steps"] = sources["normalize"] = "modules.json"
     steps = listed.steps
+    if any(layers_read(step) for step in steps) and not transformer.config.get("output_hidden_states"):
+        raise CheckpointError(
+            f"{steps[0].path}/config.json of {transformer.name} weighs the layers, but config.json does not say "
+            "output_hidden_states=true, so sentence-transformers would leave that module out.",
+            fix="Set output_hidden_states in config.json if the layers are to be weighed, else take the module out.",
+        )
     # The last Normalize is applied to finished rows, where a request can cut them first or leave it out.
     if isinstance(steps[-1], Normalize):
         return steps[:-1], True
@@ -215,19 +226,11 @@ def _no_steps(sources: dict[str, str]) -> tuple[tuple[Step, ...], bool]:
 
 def _embedding_size(steps: tuple[Step, ...], hidden_size: int, sources: dict[str, str]) -> int:
     sources["embedding_size"] = "config.json"
-    pooling = steps[0]
-    assert isinstance(pooling, Pooling)
-    size = hidden_size * len(pooling.modes)
-    for step in steps[1:]:
-        wanted = step.in_features if isinstance(step, Dense) else getattr(step, "dimension", size)
-        if wanted != size:
-            raise CheckpointError(
-                f"The module {type(step).__name__} in {step.path!r} takes {wanted} values, but gets {size}.",
-                fix="The modules of the folder do not belong together; fetch it again.",
-            )
-        if isinstance(step, Dense):
-            size = step.out_features
-            sources["embedding_size"] = f"{step.path}/config.json"
+    size = hidden_size
+    for step in steps:
+        size = size_after(step, size)
+        if isinstance(step, (Dense, CNN, LSTM)):
+            sources["embedding_size"] = f"the config of {step.path}"
     return size
 
 

@@ -93,7 +93,7 @@ class Registry:
         words = open_checkpoint(settings.tokenizer) if settings.tokenizer else recipe.transformer
         # Reading a large vocabulary takes about as long as mapping the weights.
         loading = self._shared.tokenize_pool.submit(
-            Tokenizer.load, words, do_lower_case=recipe.do_lower_case, num_rows=recipe.model.vocab_size
+            Tokenizer.load, words, do_lower_case=recipe.do_lower_case, num_rows=recipe.num_words
         )
         try:
             runner = self._runner_factory(recipe, self.machine)

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from . import activations, models, weights
 from .config import MachineSettings
 from .device import Plan, plan
+from .errors import CheckpointError
 from .layers.blocks import Hidden
 from .layers.heads import Classifier, Head, Heads, build, build_classifier
 from .layers.linear import prepare
 from .layers.packed import Packed, Wanted
 from .layers.pooling import Spans
+from .layers.token_steps import TokenRows
 from .recipe import Recipe
+from .steps import CNN, LSTM, Dense, LayerNorm, WeightedLayerPooling, WordWeights, layers_read
 from .tasks import find
-from .types import Batch, FloatArray, ReadKey, Rows
+from .types import Batch, Encoded, FloatArray, ReadKey, Rows
 
 
 class Runner:
@@ -43,22 +47,38 @@ class Runner:
         with torch.inference_mode():
             self._model, classifier = load_model(recipe, self.plan)
             self._heads = Heads(self._load_steps() if recipe.steps else None, classifier)
+            self._layers = tuple(number for step in recipe.steps for number in layers_read(step))
+            if self._layers:
+                self._check_layers()
 
     def run(self, batch: Batch) -> list[Rows]:
         """One forward. Rows come back grouped by read key, each sequence exactly once."""
         with torch.inference_mode():
             wanted = self._wanted(batch)
-            packed = Packed.of(batch, self.device, wanted)
-            hidden: Hidden = self._model(packed)
-            return [self._read(batch, packed, wanted, hidden, key) for key in dict.fromkeys(batch.reads)]
+            packed = Packed.of(batch, self.device, wanted, self._layers)
+            tokens = self._token_rows(batch, packed, wanted, self._model(packed))
+            return [self._read(batch, tokens, key) for key in dict.fromkeys(batch.reads)]
 
     def _load_steps(self) -> Head:
-        tensors = {
-            step.path: weights.stored_tensors(self.recipe.checkpoint, step.path)
-            for step in self.recipe.steps
-            if _has_weights(step)
-        }
+        tensors: dict[str, Iterable[tuple[str, Tensor]]] = {}
+        for step in self.recipe.steps:
+            if isinstance(step, WordWeights):
+                tensors[step.path] = [("weights", torch.tensor(step.weights))]
+            elif isinstance(step, (Dense, LayerNorm, WeightedLayerPooling, CNN, LSTM)):
+                tensors[step.path] = weights.stored_tensors(self.recipe.checkpoint, step.path)
         return build(self.recipe.steps, tensors, self.device)
+
+    def _check_layers(self) -> None:
+        """Make sure by a forward of one token that the layers that a step reads are those that the model has."""
+        batch = Batch.pack([Encoded(np.zeros(1, np.int32))], [ReadKey("embed")])
+        beyond = max(self._layers) + 1
+        found = self._model(Packed.of(batch, self.device, (), (*self._layers, beyond))).layers
+        if beyond in found or not set(self._layers) <= set(found):
+            raise CheckpointError(
+                f"A module of {self.recipe.name} reads layers {min(self._layers)} to {max(self._layers)}, but that is "
+                "not the last layer of the model.",
+                fix="The modules of the folder do not belong together; fetch it again.",
+            )
 
     def _wanted(self, batch: Batch) -> Sequence[Wanted]:
         by_key: dict[ReadKey, Wanted] = {
@@ -66,16 +86,22 @@ class Runner:
         }
         return [by_key[key] for key in batch.reads]
 
-    def _read(self, batch: Batch, packed: Packed, wanted: Sequence[Wanted], hidden: Hidden, key: ReadKey) -> Rows:
+    def _token_rows(self, batch: Batch, packed: Packed, wanted: Sequence[Wanted], hidden: Hidden) -> TokenRows:
         bounds_S1 = packed.bounds.query_S1 if packed.kept is None else packed.kept.bounds.query_S1
         # A sequence of which one row was kept has nothing left to skip.
         skip = np.where([which == "all" for which in wanted], batch.skip, 0).astype(np.int32)
         spans = Spans.of(bounds_S1, torch.from_numpy(skip).to(self.device), len(hidden.last_QD))
+        layers = {number: packed.of_kept(rows_TD) for number, rows_TD in hidden.layers.items()}
+        tokens = TokenRows(hidden.last_QD, packed.of_kept(packed.ids_T), layers, spans)
+        return tokens if self._heads.pooled is None else self._heads.pooled.of_tokens(tokens)
+
+    def _read(self, batch: Batch, tokens: TokenRows, key: ReadKey) -> Rows:
         seqs = np.flatnonzero([read == key for read in batch.reads]).astype(np.int32)
+        spans = tokens.spans
         if len(seqs) < batch.num_seqs:
             spans = spans.of_seqs(torch.from_numpy(seqs).long().to(self.device))
         task = find(key.task)
-        read: FloatArray = task.read(self._heads, hidden.last_QD, spans, key).float().cpu().numpy()
+        read: FloatArray = task.read(self._heads, tokens.rows_QD, spans, key).float().cpu().numpy()
         if not task.PER_TOKEN:
             return Rows(seqs, read)
         # Copies, so that one short text does not hold the rows of its whole batch.
@@ -119,7 +145,3 @@ def _unread(recipe: Recipe, architecture: models.Architecture) -> list[tuple[str
         return []
     names = {stage.name for stages in architecture.HEADS.values() for stage in stages}
     return [(rf"^{re.escape(name)}\.(weight|bias)$", "a classifier that the modules do not read") for name in names]
-
-
-def _has_weights(step: object) -> bool:
-    return type(step).__name__ in ("Dense", "LayerNorm")

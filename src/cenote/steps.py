@@ -1,9 +1,16 @@
-"""The steps after the transformer that a checkpoint's `modules.json` can ask for, as plain records."""
+"""The steps after the backbone that a checkpoint's `modules.json` can ask for, as plain records.
+
+First those on the rows of tokens, then one `Pooling`, then those on the pooled row.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
+
+from .errors import CheckpointError
+
+On: TypeAlias = Literal["tokens", "row"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +30,21 @@ class Pooling:
 
 @dataclass(frozen=True, slots=True)
 class Dense:
-    """A linear layer and an activation, on pooled rows; `activation` is a dotted class name of `torch.nn`."""
+    """A linear layer and an activation.
+
+    Args:
+        activation: Dotted class name of `torch.nn`.
+        on: What it is applied to: the rows of tokens, or the pooled row.
+        residual: Whether its input is added to its output, through a second linear layer where their sizes differ.
+    """
 
     in_features: int
     out_features: int
     bias: bool = True
     activation: str = "torch.nn.modules.activation.Tanh"
     path: str = ""
+    on: On = "row"
+    residual: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +57,56 @@ class LayerNorm:
 
 @dataclass(frozen=True, slots=True)
 class Normalize:
-    """Rows to unit length."""
+    """Rows to unit length: those of tokens, or the pooled one."""
 
+    path: str = ""
+    on: On = "row"
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedLayerPooling:
+    """Each token's row becomes a weighted mean of its rows after several layers.
+
+    Args:
+        first, last: Numbers of the layers, both included; 0 is the embeddings.
+    """
+
+    dimension: int
+    first: int
+    last: int
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CNN:
+    """One-dimensional convolutions over the tokens of a text, side by side; `kernel_sizes` are odd."""
+
+    in_features: int
+    out_channels: int
+    kernel_sizes: tuple[int, ...]
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LSTM:
+    """A recurrent network over the tokens of a text (Hochreiter and Schmidhuber 1997)."""
+
+    in_features: int
+    hidden_size: int
+    num_layers: int
+    bidirectional: bool
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WordWeights:
+    """Each token's row times the weight of its word; means divide by the sum of the weights.
+
+    Args:
+        weights: By token id.
+    """
+
+    weights: tuple[float, ...] = field(repr=False)
     path: str = ""
 
 
@@ -81,4 +144,46 @@ class Nature:
     why_not_float16: str | None = None
 
 
-Step: TypeAlias = Pooling | Dense | LayerNorm | Normalize
+Step: TypeAlias = Pooling | Dense | LayerNorm | Normalize | WeightedLayerPooling | CNN | LSTM | WordWeights
+
+
+def on_tokens(step: Step) -> bool:
+    """Whether a step changes the rows of tokens; such steps stand before the pooling."""
+    return isinstance(step, (WeightedLayerPooling, CNN, LSTM, WordWeights)) or getattr(step, "on", "row") == "tokens"
+
+
+def layers_read(step: Step) -> tuple[int, ...]:
+    """Numbers of the layers whose rows a step reads beside those of the last one."""
+    return tuple(range(step.first, step.last + 1)) if isinstance(step, WeightedLayerPooling) else ()
+
+
+def size_after(step: Step, size: int) -> int:
+    """Values of a row after `step`, of `size` values before it.
+
+    Raises:
+        CheckpointError: The step takes rows of another size.
+    """
+    wanted, after = _sizes(step, size)
+    if wanted != size:
+        raise CheckpointError(
+            f"The module {type(step).__name__} in {step.path!r} takes {wanted} values, but gets {size}.",
+            fix="The modules of the folder do not belong together; fetch it again.",
+        )
+    return after
+
+
+def _sizes(step: Step, size: int) -> tuple[int, int]:
+    """What a step takes, and what it gives for `size` values."""
+    match step:
+        case Pooling():
+            return size, size * len(step.modes)
+        case Dense():
+            return step.in_features, step.out_features
+        case CNN():
+            return step.in_features, step.out_channels * len(step.kernel_sizes)
+        case LSTM():
+            return step.in_features, step.hidden_size * (2 if step.bidirectional else 1)
+        case LayerNorm() | WeightedLayerPooling():
+            return step.dimension, step.dimension
+        case Normalize() | WordWeights():
+            return size, size

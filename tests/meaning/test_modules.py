@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cenote.modules import _NEW_MODES
+from cenote.modules.readers import _NEW_MODES
 from support.fixtures import TinySentence
 from support.forwards import finished_rows
 from support.parity import BATCH_LIMIT, REFERENCE_LIMIT

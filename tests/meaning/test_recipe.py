@@ -119,7 +119,7 @@ def test_what_cannot_be_served_stops_the_start(
 @pytest.mark.parametrize(
     "kind",
     [
-        "sentence_transformers.models.WeightedLayerPooling",
+        "sentence_transformers.models.CLIPModel",
         "somewhere_else.models.Normalize",
         "sentence_transformers.models.Unheard",
     ],

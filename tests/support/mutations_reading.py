@@ -14,7 +14,7 @@ CUT: Final = "tests/meaning/test_tokenizer.py::test_cut_inputs_equal_the_referen
 READING = (
     Mutation(
         "cls pooled as mean",
-        "modules.py",
+        "modules/readers.py",
         '"pooling_mode_cls_token": "cls",',
         '"pooling_mode_cls_token": "mean",',
         (f"{ROWS}[cls-old-alone]",),

@@ -37,6 +37,13 @@ OLD_POOLING_KEYS = {
 }
 POOLING_MODES = tuple(OLD_POOLING_KEYS.values())
 OLD_VERSIONS = {"sentence_transformers": "3.0.1", "transformers": "4.41.2", "pytorch": "2.3.1"}
+PLACES = ("module_input_name", "module_output_name")
+# Kind of a module -> its config and the key there that was about word embeddings.
+OLD_SIZES = {
+    "WeightedLayerPooling": ("config.json", "embedding_dimension"),
+    "CNN": ("cnn_config.json", "in_embedding_dimension"),
+    "LSTM": ("lstm_config.json", "embedding_dimension"),
+}
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 
 
@@ -108,7 +115,7 @@ def sentence_transformer(
         if dense is not None:
             _store_dense(folder, width * len(modes), dense, seed)
         if generation == "old":
-            _age(folder, base, max_seq_length, do_lower_case)
+            age(folder, base, max_seq_length, do_lower_case)
     return restyle(folder, saved)
 
 
@@ -155,7 +162,7 @@ def _after_pooling(width: int, dense: Dense | None, layer_norm: bool, normalize:
     return modules
 
 
-def _age(folder: Path, base: Path, max_seq_length: int | None, do_lower_case: bool) -> None:
+def age(folder: Path, base: Path, max_seq_length: int | None, do_lower_case: bool) -> None:
     """Turn a new folder into the old forms, in place; the tokenizer of `base` has no limit and no lower-casing."""
     for name in TOKENIZER_FILES:
         shutil.copyfile(base / name, folder / name)
@@ -174,7 +181,8 @@ def _age(folder: Path, base: Path, max_seq_length: int | None, do_lower_case: bo
 def _age_module(folder: Path, kind: str) -> None:
     path = folder / "config.json"
     if kind == "Normalize":
-        path.unlink()
+        if read_json(path)["module_input_name"] == "sentence_embedding":
+            path.unlink()
     elif kind == "Pooling":
         new = read_json(path)
         modes = [new["pooling_mode"]] if isinstance(new["pooling_mode"], str) else new["pooling_mode"]
@@ -182,6 +190,10 @@ def _age_module(folder: Path, kind: str) -> None:
         old = {"word_embedding_dimension": new["embedding_dimension"], **flags, "include_prompt": new["include_prompt"]}
         write_json(path, old)
     elif kind == "Dense":
-        kept = ("in_features", "out_features", "bias", "activation_function")
         new = read_json(path)
-        write_json(path, {key: new[key] for key in kept})
+        named = {key for key in PLACES if new[key] == "sentence_embedding"}
+        write_json(path, {key: value for key, value in new.items() if key not in named})
+    elif kind in OLD_SIZES:
+        name, key = OLD_SIZES[kind]
+        new = read_json(folder / name)
+        write_json(folder / name, {f"{key.replace('embedding', 'word_embedding')}": new.pop(key), **new})

@@ -1,4 +1,4 @@
-"""What comes after the last layer, in float32: the steps of `modules.json`, in their order."""
+"""What comes after the backbone, in float32: the steps of `modules.json`, in their order."""
 
 from __future__ import annotations
 
@@ -11,9 +11,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import CheckpointError, WeightMismatch
-from ..steps import Dense, LayerNorm, Normalize, Pooling, Stage, Step
+from ..steps import (
+    CNN,
+    LSTM,
+    Dense,
+    LayerNorm,
+    Normalize,
+    Pooling,
+    Stage,
+    Step,
+    WeightedLayerPooling,
+    WordWeights,
+)
 from .linear import Linear, prepare
 from .pooling import POOLS, Spans
+from .token_steps import Convolutions, Recurrent, TokenRows, WeightedLayers, WeightedWords
 
 NORM_EPS = 1e-12
 """Smallest length that a vector is divided by, so that the zero vector stays zero."""
@@ -38,9 +50,15 @@ class DenseLayer(nn.Module):
         super().__init__()
         self.linear = Linear(step.in_features, step.out_features, bias=step.bias)
         self.activation = activation_of(step.activation)
+        self.adds_input = step.residual
+        self.residual: Linear | None = None
+        if step.residual and step.in_features != step.out_features:
+            self.residual = Linear(step.in_features, step.out_features, bias=False)
 
     def forward(self, rows_SD: Tensor) -> Tensor:
         out: Tensor = self.activation(self.linear(rows_SD))
+        if self.adds_input:
+            out = out + (rows_SD if self.residual is None else self.residual(rows_SD))
         return out
 
 
@@ -89,17 +107,27 @@ class Classifier(nn.Module):
 
 
 class Head(nn.Module):
-    """The steps after the transformer, the pooling first."""
+    """The steps after the backbone: those on tokens, the pooling, those on its row."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
         super().__init__()
-        pooling, *rest = steps
-        assert isinstance(pooling, Pooling)
-        self.pooling = PoolingLayer(pooling)
-        self.rest = nn.ModuleList(_layer(step) for step in rest)
+        at = next(place for place, step in enumerate(steps) if isinstance(step, Pooling))
+        self.before = nn.ModuleList(_layer(step) for step in steps[:at])
+        self.pooling = _layer(steps[at])
+        self.rest = nn.ModuleList(_layer(step) for step in steps[at + 1 :])
+
+    def of_tokens(self, tokens: TokenRows) -> TokenRows:
+        """The steps before the pooling."""
+        tokens = replace(tokens, rows_QD=tokens.rows_QD.float())
+        for layer in self.before:
+            if isinstance(layer, (DenseLayer, NormalizeLayer)):
+                tokens = replace(tokens, rows_QD=layer(tokens.rows_QD))
+            else:
+                tokens = layer(tokens)
+        return tokens
 
     def forward(self, hidden_QD: Tensor, spans: Spans) -> Tensor:
-        """Hidden states to rows, `[S, E]` float32."""
+        """Rows of tokens, after `of_tokens`, to rows of texts, `[S, E]` float32."""
         pooled_SD: Tensor = self.pooling(hidden_QD, spans)
         return self.after_pooling(pooled_SD)
 
@@ -159,7 +187,7 @@ def build(steps: Sequence[Step], tensors: Mapping[str, Iterable[tuple[str, Tenso
     with torch.device("meta"):
         head = Head(steps)
     head = head.to_empty(device=device)
-    for step, layer in zip(steps[1:], head.rest, strict=True):
+    for step, layer in zip(steps, (*head.before, head.pooling, *head.rest), strict=True):
         _fill(f"{type(step).__name__} in {step.path!r}", layer, dict(tensors.get(step.path, ())))
     prepare(head)
     return head.eval()
@@ -188,14 +216,22 @@ def _as_stored(stage: Stage, tensors: Mapping[str, Tensor]) -> Stage:
 
 def _layer(step: Step) -> nn.Module:
     match step:
+        case Pooling():
+            return PoolingLayer(step)
         case Dense():
             return DenseLayer(step)
         case LayerNorm():
             return LayerNormLayer(step)
         case Normalize():
             return NormalizeLayer()
-        case Pooling():
-            raise CheckpointError("modules.json pools twice.", allowed="One Pooling module, before all others.")
+        case WeightedLayerPooling():
+            return WeightedLayers(step)
+        case CNN():
+            return Convolutions(step)
+        case LSTM():
+            return Recurrent(step)
+        case WordWeights():
+            return WeightedWords(step)
 
 
 def _fill(what: str, layer: nn.Module, tensors: dict[str, Tensor]) -> None:

@@ -80,11 +80,14 @@ class Packed:
     embeds_TD: Tensor | None = None
 
     @classmethod
-    def of(cls, batch: Batch, device: torch.device, wanted: Sequence[Wanted] = ()) -> Packed:
+    def of(
+        cls, batch: Batch, device: torch.device, wanted: Sequence[Wanted] = (), layers: tuple[int, ...] = ()
+    ) -> Packed:
         """Bring `batch` to `device`.
 
         Args:
             wanted: Which rows of each sequence will be read after the last layer, length `S`; () for all.
+            layers: As the field.
         """
         bounds = batch.bounds
         lengths = np.diff(bounds)
@@ -97,7 +100,12 @@ class Packed:
             positions_T=_to(np.arange(len(batch.ids), dtype=np.int32) - starts, device),
             bounds=Bounds(bounds_S1, bounds_S1, None, find_runs(lengths, lengths)),
             kept=_kept(bounds, lengths, wanted, bounds_S1, device) if keep else None,
+            layers=layers,
         )
+
+    def of_kept(self, rows_TD: Tensor) -> Tensor:
+        """Of rows for all tokens, those that are kept: `[Q, ...]`."""
+        return rows_TD if self.kept is None or len(rows_TD) != len(self.ids_T) else rows_TD[self.kept.rows_Q]
 
 
 def find_runs(query_lens: IntArray, key_lens: IntArray) -> tuple[Run, ...]:

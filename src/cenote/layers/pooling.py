@@ -7,7 +7,7 @@ The modes and their corner cases are those of sentence-transformers' `Pooling` m
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 import torch
@@ -23,16 +23,19 @@ class Spans:
         starts_S: First row of each sequence that counts, int64.
         ends_S: One past its last row, int64.
         index_Q: Index of each row inside its sequence, counted with skipped tokens, int64.
+        weights_S1: What means divide by where words have weights; None for the number of tokens that count.
     """
 
     firsts_S: Tensor
     starts_S: Tensor
     ends_S: Tensor
     index_Q: Tensor
+    weights_S1: Tensor | None = None
 
     def of_seqs(self, seqs: Tensor) -> Spans:
         """The spans of some sequences, in ascending order; the rows stay where they are."""
-        return Spans(self.firsts_S[seqs], self.starts_S[seqs], self.ends_S[seqs], self.index_Q)
+        weights = None if self.weights_S1 is None else self.weights_S1[seqs]
+        return Spans(self.firsts_S[seqs], self.starts_S[seqs], self.ends_S[seqs], self.index_Q, weights)
 
     def rows(self, hidden_QD: Tensor) -> Tensor:
         """The rows of these spans, one after the other, skipped ones included."""
@@ -52,8 +55,18 @@ class Spans:
         ends = bounds[1:]
         return cls(bounds[:-1], torch.minimum(bounds[:-1] + skip_S.long(), ends), ends, index_Q)
 
+    def of_rows(self, values_S: Tensor) -> Tensor:
+        """Values of all sequences of the batch, repeated for each of their rows: `[Q]`."""
+        return torch.repeat_interleave(values_S, self.ends_S - self.firsts_S, output_size=len(self.index_Q))
+
+    def sums(self, values_Q1: Tensor) -> Tensor:
+        """Sums over all rows of each sequence, skipped ones included: `[S, 1]`."""
+        return _reduce(values_Q1, replace(self, starts_S=self.firsts_S), "sum")
+
     def counts(self) -> Tensor:
-        """How many rows count, as a float32 column `[S, 1]` that is never 0."""
+        """What means divide by, as a float32 column `[S, 1]` that is never 0: how many rows count, or their weights."""
+        if self.weights_S1 is not None:
+            return self.weights_S1.clamp(min=1e-9)
         return (self.ends_S - self.starts_S).clamp(min=1).float()[:, None]
 
 
@@ -92,6 +105,8 @@ def weighted_mean(hidden_QD: Tensor, spans: Spans) -> Tensor:
     """The mean with weights 1, 2, 3, ... (SGPT, arXiv 2202.08904), counted from the sequence's first token."""
     weights_Q1 = (spans.index_Q + 1).float()[:, None]
     sums_SD = _reduce(hidden_QD.float() * weights_Q1, spans, "sum")
+    if spans.weights_S1 is not None:
+        return sums_SD / spans.counts()
     return sums_SD / _reduce(weights_Q1, spans, "sum").clamp(min=1e-9)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 
 from ..errors import BadInput
+from ..steps import on_tokens
 from ..types import Encoded, FloatArray, Input, Length, ReadKey
 
 if TYPE_CHECKING:
@@ -82,7 +83,9 @@ def read_key(recipe: Recipe, params: Params) -> ReadKey:
 
 
 def rows_needed(recipe: Recipe, key: ReadKey) -> Literal["first", "last", "all"]:
-    """One row is enough where only one is pooled."""
+    """One row is enough where only one is pooled, and no step before it looks at others."""
+    if any(on_tokens(step) for step in recipe.steps):
+        return "all"
     if recipe.pooling.modes == ("last",):
         return "last"
     if recipe.pooling.modes == ("cls",) and recipe.pooling.include_prompt:
