@@ -23,7 +23,7 @@ from .recipe import Recipe
 from .started import Started
 from .types import FloatArray, Outcome
 from .uses import reward, score
-from .uses.score import Plan
+from .uses.score import Plan, Scores
 
 T = TypeVar("T")
 
@@ -83,7 +83,7 @@ class AsyncLLM:
                     ahead.append(await _off_the_loop(Started.cancel, self._llm.start, piece, "embed", **more))
                 if not ahead:
                     return
-                outcome = await _ended(ahead.popleft())
+                outcome = await ahead.popleft().outcome()
                 for one in as_array(outcome) if output == "numpy" else embedding_outputs(outcome):
                     yield one
         finally:
@@ -103,8 +103,7 @@ class AsyncLLM:
 
     async def score(self, data_1: Any, data_2: Any, /, **more: Any) -> list[ScoringRequestOutput]:
         """`LLM.score`, awaited."""
-        planned, outcome = await self._score(data_1, data_2, **more)
-        scores = score.finish(self.recipe, planned, outcome)
+        planned, outcome, scores = await self._score(data_1, data_2, **more)
         return scoring_outputs(planned, outcome, scores, self._llm.engine.tokenizer.pad_id)
 
     async def rerank(
@@ -118,15 +117,17 @@ class AsyncLLM:
     ) -> list[RerankResult]:
         """`LLM.rerank`, awaited."""
         score.check_ranking(query, top_n)
-        planned, outcome = await self._score(query, documents, **more)
-        return score.ranking(score.finish(self.recipe, planned, outcome), documents, top_n, min_score)
+        _, _, scores = await self._score(query, documents, **more)
+        return score.ranking(scores, documents, top_n, min_score)
 
     async def _run(self, *args: Any, **more: Any) -> Outcome:
-        return await _ended(await _off_the_loop(Started.cancel, self._llm.start, *args, **more))
+        started = await _off_the_loop(Started.cancel, self._llm.start, *args, **more)
+        return await started.outcome()
 
-    async def _score(self, *args: Any, **more: Any) -> tuple[Plan, Outcome]:
+    async def _score(self, *args: Any, **more: Any) -> tuple[Plan, Outcome, Scores]:
         planned, started = await _off_the_loop(lambda both: both[1].cancel(), self._llm.start_score, *args, **more)
-        return planned, await _ended(started)
+        outcome = await started.outcome()
+        return planned, outcome, await asyncio.to_thread(score.finish, self.recipe, planned, outcome)
 
     def close(self) -> None:
         """Stop the threads. The weights go with this object."""
@@ -152,12 +153,4 @@ async def _off_the_loop(give_up: Callable[[T], object], function: Callable[..., 
         return await asyncio.shield(handing_in)
     except asyncio.CancelledError:
         handing_in.add_done_callback(nobody_waits)
-        raise
-
-
-async def _ended(started: Started) -> Outcome:
-    try:
-        return started.merge([await part.outcome() for part in started.parts])
-    except BaseException:
-        started.cancel()
         raise

@@ -44,7 +44,7 @@ def classification_outputs(outcome: Outcome, labels: tuple[str, ...]) -> list[Cl
 def scoring_outputs(planned: Plan, outcome: Outcome, scores: Scores, pad_id: int | None) -> list[ScoringRequestOutput]:
     """One object per pair; its id names both inputs where they were read apart."""
     outputs = []
-    ids = [str(next(_ids)) for _ in planned.inputs]
+    ids = [str(next(_ids)) for _ in range(planned.num_inputs)]
     for pair, score in enumerate(scores.scores.tolist()):
         both = sorted({planned.first[pair], planned.second[pair]})
         outputs.append(

@@ -201,8 +201,7 @@ class Work:
         for index, item in enumerate(self.encoded[where], where.start):
             if item is None:
                 continue
-            segments = None if item.segments is None else item.segments.tobytes()
-            leader = self._leaders.setdefault((item.ids.tobytes(), segments, item.skip), index)
+            leader = self._leaders.setdefault(item.key, index)
             if leader == index:
                 fresh.append(Pending(item, self._read, call, index))
             else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from .outputs import (
     ScoringRequestOutput,
 )
 from .registry import Registry
-from .started import Part, Started, UseTqdm
+from .started import Part, Started, UseTqdm, score_parts
 from .types import FloatArray, Input, Length
 from .uses import reward, score
 from .uses.score import Plan
@@ -243,14 +244,9 @@ class LLM:
             groups.setdefault(one, []).append(position)
         for one in groups:
             one.check(self.recipe)
-        parts: list[Part] = []
-        try:
-            for one, where in groups.items():
-                parts.append(part(np.array(where, np.intp), [parsed[i] for i in where], one))
-        except BaseException:
-            Started(parts).cancel()
-            raise
-        return Started(parts)
+        return Started.of(
+            part(np.array(where, np.intp), [parsed[i] for i in where], one) for one, where in groups.items()
+        )
 
     def start_score(
         self,
@@ -267,8 +263,8 @@ class LLM:
         length, special = self._length(lora_request, tokenization_kwargs)
         how = options.score_options(pooling_params, chat_template, special, more)
         planned = score.plan(self.recipe, self.engine.tokenizer, data_1, data_2, how)
-        call = self.engine.submit(planned.task, planned.inputs, planned.params, length=length, lane="bulk", wait=True)
-        return planned, Started([Part(np.arange(len(planned.inputs)), call)])
+        submit = functools.partial(self.engine.submit, length=length, lane="bulk", wait=True)
+        return planned, Started.of(score_parts(planned, submit))
 
     def _length(self, lora_request: None, tokenization_kwargs: Mapping[str, Any] | None) -> tuple[Length, bool]:
         if lora_request is not None:

@@ -21,6 +21,8 @@ MAX_INPUTS = 256
 MAX_BYTES = 64 * 1024
 _BYTES_PER_TOKEN = 4
 _NUMBER = re.compile(r"(?<=nput )\d+")  # of an input, as messages name it
+_INPUT = re.compile(r"\b([Ii])nput(s?)(?= \d| have)")
+_PLURAL = {"query": "queries"}
 
 
 @dataclass(slots=True)
@@ -138,8 +140,13 @@ def moved(error: CenoteError, index: int) -> CenoteError:
     return twin
 
 
-def placed(error: CenoteError, where: Sequence[int]) -> CenoteError:
-    """The same error where the call ran only some of the caller's inputs: `where` is the position of each of them."""
+def placed(error: CenoteError, where: Sequence[int], called: str = "input") -> CenoteError:
+    """The same error where the call ran only some of the caller's inputs.
+
+    Args:
+        where: The position of each of them.
+        called: What the caller calls one of them, such as "query".
+    """
     if error.index is None:
         return error
 
@@ -147,7 +154,11 @@ def placed(error: CenoteError, where: Sequence[int]) -> CenoteError:
         number = int(named[0])
         return str(where[number]) if number < len(where) else named[0]
 
-    twin = _reworded(error, _NUMBER.sub(position, error.what), where[error.index])
+    def noun(found: re.Match[str]) -> str:
+        name = _PLURAL.get(called, f"{called}s") if found[2] else called
+        return name.capitalize() if found[1] == "I" else name
+
+    twin = _reworded(error, _INPUT.sub(noun, _NUMBER.sub(position, error.what)), where[error.index])
     if isinstance(twin, TooLong):
         twin.offenders = tuple(where[offender] for offender in twin.offenders)
     return twin

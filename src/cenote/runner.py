@@ -104,9 +104,11 @@ class Runner:
         read: FloatArray = task.read(self._heads, tokens.rows_QD, spans, key).float().cpu().numpy()
         if not task.PER_TOKEN:
             return Rows(seqs, read)
-        # Copies, so that one short text does not hold the rows of its whole batch.
         lengths = np.diff(batch.bounds)[seqs]
-        return Rows(seqs, [part.copy() for part in np.split(read, np.cumsum(lengths)[:-1])])
+        keeps = [batch.keep[seq] if batch.keep else None for seq in seqs.tolist()]
+        # Copies, so that one short text does not hold the rows of its whole batch.
+        parts = zip(np.split(read, np.cumsum(lengths)[:-1]), keeps, strict=True)
+        return Rows(seqs, [part.copy() if keep is None else part[keep] for part, keep in parts])
 
 
 def load_model(recipe: Recipe, plan: Plan) -> tuple[models.Model, Classifier | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -14,7 +14,8 @@ from tqdm import tqdm
 from .call import Call
 from .errors import CenoteError
 from .pieces import placed
-from .types import Encoded, FloatArray, Outcome
+from .types import Encoded, FloatArray, Input, Outcome
+from .uses.score import Plan
 
 UseTqdm: TypeAlias = bool | Callable[..., Any]
 """Whether a progress bar is shown, or what makes it."""
@@ -22,10 +23,16 @@ UseTqdm: TypeAlias = bool | Callable[..., Any]
 
 @dataclass(frozen=True)
 class Part:
-    """Prompts with the same options: their positions, and the call that runs them."""
+    """Prompts with the same options, and the call that runs them.
+
+    Args:
+        where: Their positions among all prompts.
+        called: What errors call one of them; with a name of their own they are counted apart from the others.
+    """
 
     where: NDArray[np.intp]
     call: Call
+    called: str = "input"
 
     def result(self) -> Outcome:
         """`Call.result`, whose errors name positions among all prompts."""
@@ -42,7 +49,12 @@ class Part:
         try:
             yield
         except CenoteError as error:
-            raise placed(error, self.where.tolist()) from error.__cause__
+            raise self.placed(error) from error.__cause__
+
+    def placed(self, error: CenoteError) -> CenoteError:
+        """The same error, naming the position that the caller knows."""
+        where = self.where if self.called == "input" else range(len(self.where))
+        return placed(error, [int(position) for position in where], self.called)
 
 
 @dataclass(frozen=True)
@@ -51,34 +63,74 @@ class Started:
 
     parts: Sequence[Part]
 
-    def finish(self, use_tqdm: UseTqdm = False) -> Outcome:
-        """Wait, showing how far it is, and raise the first error there is."""
+    @classmethod
+    def of(cls, parts: Iterable[Part]) -> Started:
+        """Start the parts one after the other; where one is refused, none is left running."""
+        started: list[Part] = []
+        try:
+            for part in parts:
+                started.append(part)  # noqa: PERF402  # what is started must be known when the next one raises
+        except BaseException:
+            cls(started).cancel()
+            raise
+        return cls(started)
+
+    def finish(self, use_tqdm: UseTqdm = False, *, keep_errors: bool = False) -> Outcome:
+        """Wait, showing how far it is, and raise the first error there is, unless they are kept in the outcome."""
         try:
             if use_tqdm:
                 _show([part.call for part in self.parts], tqdm if use_tqdm is True else use_tqdm)
-            return self.merge([part.result() for part in self.parts])
+            outcome = self._merge([part.result() for part in self.parts])
         except BaseException:
             self.cancel()
             raise
+        if not keep_errors:
+            outcome.raise_first()
+        return outcome
+
+    async def outcome(self) -> Outcome:
+        """`finish` for an event loop."""
+        try:
+            outcome = self._merge([await part.outcome() for part in self.parts])
+        except BaseException:
+            self.cancel()
+            raise
+        outcome.raise_first()
+        return outcome
 
     def cancel(self) -> None:
         """Give up what has not ended."""
         for part in self.parts:
             part.call.cancel()
 
-    def merge(self, outcomes: Sequence[Outcome]) -> Outcome:
-        """Outcomes of the parts as one, in the order of the prompts; raises the first error there is."""
-        for outcome in outcomes:
-            outcome.raise_first()
+    def _merge(self, outcomes: Sequence[Outcome]) -> Outcome:
+        """Outcomes of the parts as one, in the order of the prompts."""
         if len(outcomes) == 1:
             return outcomes[0]
         num = sum(len(part.where) for part in self.parts)
         rows: list[FloatArray] = [np.zeros(0, np.float32)] * num
         encoded = [Encoded(np.zeros(0, np.int32))] * num
-        for part, outcome in zip(self.parts, outcomes, strict=True):
+        both = list(zip(self.parts, outcomes, strict=True))
+        for part, outcome in both:
             for position, row, item in zip(part.where.tolist(), outcome.rows, outcome.encoded, strict=True):
                 rows[position], encoded[position] = row, item
-        return Outcome(rows, encoded)
+        return Outcome(
+            rows,
+            encoded,
+            errors={int(part.where[at]): part.placed(e) for part, o in both for at, e in o.errors.items()},
+            queue_s=max(outcome.queue_s for outcome in outcomes),
+            tokenize_s=sum(outcome.tokenize_s for outcome in outcomes),
+            inference_s=sum(outcome.inference_s for outcome in outcomes),
+        )
+
+
+def score_parts(planned: Plan, submit: Callable[[str, Sequence[Input], Any], Call]) -> Iterator[Part]:
+    """The parts of a plan, each handed in by `submit(task, inputs, params)` when it is asked for."""
+    start = 0
+    for group in planned.groups:
+        stop = start + len(group.inputs)
+        yield Part(np.arange(start, stop), submit(planned.task, group.inputs, group.params), group.called)
+        start = stop
 
 
 def _show(calls: Sequence[Call], make_bar: Callable[..., Any]) -> None:

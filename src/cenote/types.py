@@ -5,7 +5,7 @@ Arrays are numpy. A record is frozen where it crosses a border.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -59,12 +59,23 @@ class Encoded:
         segments: Segment ids (0 for the first text of a pair, 1 for the second), int32 `[n]`; None means all 0.
         skip: How many leading tokens (those of a prompt) pooling leaves out.
         num_cut: How many tokens were cut off to fit the limit.
+        attended: How many leading tokens the others attend to; None for all. The tokens behind them, such as those
+            that expand a query, look at these and are seen by none, not even by themselves.
+        keep: Positions of the tokens whose rows are given out, int32, ascending; None for all.
     """
 
     ids: IntArray
     segments: IntArray | None = None
     skip: int = 0
     num_cut: int = 0
+    attended: int | None = None
+    keep: IntArray | None = None
+
+    @property
+    def key(self) -> Hashable:
+        """Equal where the model reads the same and gives out the same."""
+        segments, keep = (None if array is None else array.tobytes() for array in (self.segments, self.keep))
+        return self.ids.tobytes(), segments, self.skip, self.attended, keep
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +115,8 @@ class Batch:
         bounds: Where each sequence starts, and the end, int32 `[S + 1]`.
         skip: Leading tokens that pooling leaves out, int32 `[S]`.
         reads: The read key of each sequence, length `S`.
+        attended: How many leading tokens of each sequence are attended to, int32 `[S]`; None where all are.
+        keep: Of each sequence, as in `Encoded`; () where no sequence drops a row.
     """
 
     ids: IntArray
@@ -111,6 +124,8 @@ class Batch:
     bounds: IntArray
     skip: IntArray
     reads: tuple[ReadKey, ...]
+    attended: IntArray | None = None
+    keep: tuple[IntArray | None, ...] = ()
 
     @property
     def num_tokens(self) -> int:
@@ -137,7 +152,15 @@ class Batch:
             bounds=bounds,
             skip=np.array([e.skip for e in encoded], np.int32),
             reads=tuple(reads),
+            attended=_attended(encoded),
+            keep=tuple(e.keep for e in encoded) if any(e.keep is not None for e in encoded) else (),
         )
+
+
+def _attended(encoded: Sequence[Encoded]) -> IntArray | None:
+    if all(e.attended is None for e in encoded):
+        return None
+    return np.array([len(e.ids) if e.attended is None else e.attended for e in encoded], np.int32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

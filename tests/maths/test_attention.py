@@ -68,6 +68,8 @@ WANTED: dict[str, tuple[Wanted, ...]] = {
     "mixed": ("first", "first", "all", "last", "all", "last", "last", "first"),
 }
 BLOCKS = {"one block": 512, "blocks of 7": 7}
+# How many tokens of each sequence are seen; two neighbours of 30 tokens share a run, the third does not.
+ATTENDED = (5, 3, 1, 11, 9, 9, 30, 1)
 
 
 @pytest.mark.parametrize("kv_heads", [4, 2, 1])
@@ -90,6 +92,34 @@ def test_attention_equals_the_sums(
 
     expected = expected_rows(rule, kv_heads)[rows_Q.numpy()]
     assert ours.shape == expected.shape
+    assert np.abs(ours - expected).max() <= 2e-6 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("kv_heads", [1])
+@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize("wanted", ["all", "mixed"])
+@pytest.mark.parametrize("rule", [rule for rule in RULES if "window" not in rule])
+def test_tokens_that_are_not_attended_to_look_and_are_not_seen(
+    rule: str, wanted: str, block: str, kv_heads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, "_QUERY_BLOCK", BLOCKS[block])
+    query, key, value = random_rows(HEADS, 0), random_rows(kv_heads, 1), random_rows(kv_heads, 2)
+    packed = pack(WANTED[wanted], ATTENDED)
+    bounds = packed.bounds if packed.kept is None else packed.kept.bounds
+    rows_Q = torch.arange(sum(LENGTHS)) if packed.kept is None else packed.kept.rows_Q
+
+    ours = attend(query[rows_Q], key, value, bounds, RULES[rule]).double().numpy()
+
+    expected = expected_rows(rule, kv_heads, ATTENDED)[rows_Q.numpy()]
+    assert np.abs(ours - expected).max() <= 2e-6 * np.abs(expected).max()
+
+
+def test_a_window_counts_from_tokens_that_are_not_attended_to() -> None:
+    rule, attended = Rule(window=9), (5, 3, 1, 11, 22, 25, 30, 1)
+    rows = random_rows(HEADS, 0), random_rows(HEADS, 1), random_rows(HEADS, 2)
+    ours = attend(*rows, pack((), attended).bounds, rule).double().numpy()
+    query, key, value = (part.double().numpy() for part in rows)
+    expected = sums(query, key, value, rule, attended)
     assert np.abs(ours - expected).max() <= 2e-6 * np.abs(expected).max()
 
 
@@ -119,28 +149,31 @@ def random_rows(heads: int, seed: int) -> Tensor:
     return 1.5 * torch.randn(sum(LENGTHS), heads, SIZE, generator=torch.Generator().manual_seed(seed))
 
 
-def pack(wanted: tuple[Wanted, ...]) -> Packed:
-    encoded = [Encoded(np.zeros(length, np.int32)) for length in LENGTHS]
+def pack(wanted: tuple[Wanted, ...], attended: tuple[int, ...] = LENGTHS) -> Packed:
+    encoded = [
+        Encoded(np.zeros(length, np.int32), attended=None if seen == length else seen)
+        for length, seen in zip(LENGTHS, attended, strict=True)
+    ]
     return Packed.of(Batch.pack(encoded, [ReadKey("embed")] * len(encoded)), torch.device("cpu"), wanted)
 
 
 @functools.cache
-def expected_rows(rule: str, kv_heads: int) -> Array:
+def expected_rows(rule: str, kv_heads: int, attended: tuple[int, ...] = LENGTHS) -> Array:
     rows = random_rows(HEADS, 0), random_rows(kv_heads, 1), random_rows(kv_heads, 2)
     query, key, value = (part.double().numpy() for part in rows)
-    return sums(query, key, value, RULES[rule])
+    return sums(query, key, value, RULES[rule], attended)
 
 
-def sums(query_THK: Array, key_THK: Array, value_THK: Array, rule: Rule) -> Array:
+def sums(query_THK: Array, key_THK: Array, value_THK: Array, rule: Rule, attended: tuple[int, ...]) -> Array:
     out = np.zeros_like(query_THK)
     share = query_THK.shape[1] // key_THK.shape[1]
     start = 0
-    for length in LENGTHS:
+    for length, seen in zip(LENGTHS, attended, strict=True):
         for head in range(HEADS):
-            key, value = (rows[start : start + length, head // share] for rows in (key_THK, value_THK))
+            key, value = (rows[start : start + seen, head // share] for rows in (key_THK, value_THK))
             for query in range(length):
                 row = query_THK[start + query, head]
-                scores = np.array([score(row, key[k], head, query, k, rule) for k in range(length)])
+                scores = np.array([score(row, key[k], head, query, k, rule) for k in range(seen)])
                 weights = np.exp(scores - scores.max())
                 out[start + query, head] = weights @ value / weights.sum()
         start += length

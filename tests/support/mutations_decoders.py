@@ -175,8 +175,8 @@ DECODER_BLOCKS: Final = (
     Mutation(
         "window forgotten where it just matters",
         "layers/attention.py",
-        "rule.window < run.key_len - 1 else",
-        "rule.window < run.key_len - 2 else",
+        "rule.window < run.num_tokens - 1 else",
+        "rule.window < run.num_tokens - 2 else",
         (f"{HIDDEN}[mistral-window]",),
     ),
     Mutation(

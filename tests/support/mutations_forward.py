@@ -215,7 +215,7 @@ ATTENTION = (
         "sequences of a run see each other",
         "layers/attention.py",
         "    outs = [",
-        "    rows = Run(0, 0, 1, len(query_QHK), len(key_THK))\n"
+        "    rows = Run(0, 0, 1, len(query_QHK), len(key_THK), len(key_THK))\n"
         "    bounds = Bounds(bounds.query_S1, bounds.key_S1, bounds.query_index_Q, (rows,))\n"
         "    outs = [",
         (f"{BATCHES}[bert]",),

@@ -69,7 +69,7 @@ class Underway(Protocol):
     def result(self) -> Outcome:
         """Wait for the end."""
 
-    def cancel(self) -> bool:
+    def cancel(self) -> object:
         """Give it up; harmless when it has ended."""
 
 

@@ -18,9 +18,9 @@ from .run import Loaded
 from .sinks import Result, TableSink, json_line
 
 if TYPE_CHECKING:
-    from ..call import Call
     from ..outputs import RerankResult
     from ..recipe import Recipe
+    from ..started import Started
     from ..uses.score import Options, Plan
 
 
@@ -40,14 +40,17 @@ class Scoring:
 
     def submit(self, inputs: Sequence[Input]) -> ScoredPairs:
         """Start scoring."""
+        from ..started import Started, score_parts
         from ..uses import score
 
         llm = self.model.llm
         queries = self.query if self.query is not None else [item.text for item in inputs if isinstance(item, Pair)]
         documents = [item.text_pair if isinstance(item, Pair) else item for item in inputs]
         planned = score.plan(llm.recipe, llm.engine.tokenizer, queries, documents, self.options)
-        call = self.model.submit(planned.task, planned.inputs, planned.params)
-        return ScoredPairs(llm.recipe, planned, call, self.num_columns)
+        parts = score_parts(planned, self.model.submit)
+        # Here a pair is an input, so errors of its texts are named after it.
+        started = Started.of(replace(part, called="input") for part in parts)
+        return ScoredPairs(llm.recipe, planned, started, self.num_columns)
 
     def answer(self, row_D: FloatArray) -> dict[str, Any]:
         """The score."""
@@ -82,18 +85,18 @@ class ScoredPairs:
 
     recipe: Recipe
     planned: Plan
-    call: Call
+    started: Started
     num_columns: int
 
-    def cancel(self) -> bool:
+    def cancel(self) -> None:
         """Give it up."""
-        return self.call.cancel()
+        self.started.cancel()
 
     def result(self) -> Outcome:
         """Wait for the end: one row per pair, an error where one of its texts has one."""
         from ..uses import score
 
-        outcome = self.call.result()
+        outcome = self.started.finish(keep_errors=True)
         errors = self._errors(outcome)
         good = [pair for pair in range(self.planned.num_pairs) if pair not in errors]
         rows_ND = np.full((self.planned.num_pairs, self.num_columns), np.nan, np.float32)

@@ -85,7 +85,8 @@ def _fused(
 ) -> Iterator[Tensor]:
     grouped = query_QHK.shape[1] != key_THK.shape[1]
     key, value = _keys(key_THK, run), _keys(value_THK, run)
-    whole = bounds.query_index_Q is None
+    # The kernel's own causal mask starts in the first corner, so all tokens must be both queries and keys.
+    whole = bounds.query_index_Q is None and run.key_len == run.num_tokens
     if rule.window is None and rule.bias is None and rule.content is None and (whole or not rule.causal):
         query = _queries(query_QHK, run, 0, run.query_len)
         out = F.scaled_dot_product_attention(
@@ -126,7 +127,7 @@ def _plain(
 
 def _needed(rule: Rule, run: Run) -> Rule:
     """`rule` without a window that is wider than the sequences of `run`."""
-    return rule if rule.window is None or rule.window < run.key_len - 1 else replace(rule, window=None)
+    return rule if rule.window is None or rule.window < run.num_tokens - 1 else replace(rule, window=None)
 
 
 def _queries(rows_QHK: Tensor, run: Run, start: int, stop: int) -> Tensor:
@@ -138,10 +139,11 @@ def _queries(rows_QHK: Tensor, run: Run, start: int, stop: int) -> Tensor:
 
 
 def _keys(rows_THK: Tensor, run: Run) -> Tensor:
-    """Rows of a run as `[n, H', k, K]`."""
+    """The keys of a run as `[n, H', k, K]`."""
     _, heads, size = rows_THK.shape
-    end = run.key_start + run.num_seqs * run.key_len
-    return rows_THK[run.key_start : end].view(run.num_seqs, run.key_len, heads, size).transpose(1, 2)
+    end = run.key_start + run.num_seqs * run.num_tokens
+    rows = rows_THK[run.key_start : end].view(run.num_seqs, run.num_tokens, heads, size)
+    return rows[:, : run.key_len].transpose(1, 2)
 
 
 def _flat(out_nHqK: Tensor) -> Tensor:
@@ -162,10 +164,11 @@ def _pieces(run: Run, rule: Rule) -> Iterator[Run]:
     for first in range(0, run.num_seqs, size):
         yield Run(
             run.query_start + first * run.query_len,
-            run.key_start + first * run.key_len,
+            run.key_start + first * run.num_tokens,
             min(size, run.num_seqs - first),
             run.query_len,
             run.key_len,
+            run.num_tokens,
         )
 
 

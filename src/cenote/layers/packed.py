@@ -18,13 +18,17 @@ Wanted = Literal["first", "last", "all"]
 
 
 class Run(NamedTuple):
-    """Neighbouring sequences with the same numbers of query rows and of keys: they share one attention call."""
+    """Neighbouring sequences with the same numbers of query rows, of keys and of tokens: they share one attention call.
+
+    The keys of a sequence are its first `key_len` tokens, of `num_tokens`.
+    """
 
     query_start: int
     key_start: int
     num_seqs: int
     query_len: int
     key_len: int
+    num_tokens: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +37,7 @@ class Bounds:
 
     Args:
         query_S1: Where the query rows of each sequence start, and the end, int32 `[S + 1]`, on the device.
-        key_S1: The same for keys; equal to `query_S1` unless only some rows are wanted.
+        key_S1: The same for all tokens; equal to `query_S1` unless only some rows are wanted.
         query_index_Q: Index of each query row inside its sequence, int64 `[Q]`; None where all rows are queries.
         runs: The same bounds as runs of equal lengths, on the host.
     """
@@ -50,7 +54,7 @@ class Kept:
 
     Args:
         rows_Q: Their positions in the packed row, int64 `[Q]`.
-        bounds: Queries are the kept rows, keys are all tokens.
+        bounds: Queries are the kept rows, keys are those of all rows.
     """
 
     rows_Q: Tensor
@@ -93,13 +97,14 @@ class Packed:
         lengths = np.diff(bounds)
         starts = np.repeat(bounds[:-1], lengths)
         bounds_S1 = _to(bounds, device)
+        attended = lengths if batch.attended is None else batch.attended
         keep = bool(wanted) and any(which != "all" for which in wanted)
         return cls(
             ids_T=_to(batch.ids, device),
             segments_T=None if batch.segments is None else _to(batch.segments, device),
             positions_T=_to(np.arange(len(batch.ids), dtype=np.int32) - starts, device),
-            bounds=Bounds(bounds_S1, bounds_S1, None, find_runs(lengths, lengths)),
-            kept=_kept(bounds, lengths, wanted, bounds_S1, device) if keep else None,
+            bounds=Bounds(bounds_S1, bounds_S1, None, find_runs(lengths, attended, lengths)),
+            kept=_kept(bounds, attended, wanted, bounds_S1, device) if keep else None,
             layers=layers,
         )
 
@@ -108,23 +113,24 @@ class Packed:
         return rows_TD if self.kept is None or len(rows_TD) != len(self.ids_T) else rows_TD[self.kept.rows_Q]
 
 
-def find_runs(query_lens: IntArray, key_lens: IntArray) -> tuple[Run, ...]:
-    """Group neighbouring sequences of equal lengths; `query_lens` and `key_lens` are `[S]`."""
-    if len(key_lens) == 0:
+def find_runs(query_lens: IntArray, key_lens: IntArray, num_tokens: IntArray) -> tuple[Run, ...]:
+    """Group neighbouring sequences of equal lengths; all three are `[S]`."""
+    if len(num_tokens) == 0:
         return ()
-    changes = np.flatnonzero((np.diff(query_lens) != 0) | (np.diff(key_lens) != 0)) + 1
-    edges = [0, *changes.tolist(), len(key_lens)]
+    changes = np.flatnonzero(np.diff(np.stack([query_lens, key_lens, num_tokens])).any(axis=0)) + 1
+    edges = [0, *changes.tolist(), len(num_tokens)]
     query_starts = np.concatenate([[0], np.cumsum(query_lens)])
-    key_starts = np.concatenate([[0], np.cumsum(key_lens)])
+    starts = np.concatenate([[0], np.cumsum(num_tokens)])
     return tuple(
-        Run(int(query_starts[a]), int(key_starts[a]), b - a, int(query_lens[a]), int(key_lens[a]))
+        Run(int(query_starts[a]), int(starts[a]), b - a, int(query_lens[a]), int(key_lens[a]), int(num_tokens[a]))
         for a, b in pairwise(edges)
     )
 
 
 def _kept(
-    bounds: IntArray, lengths: IntArray, wanted: Sequence[Wanted], bounds_S1: Tensor, device: torch.device
+    bounds: IntArray, attended: IntArray, wanted: Sequence[Wanted], bounds_S1: Tensor, device: torch.device
 ) -> Kept:
+    lengths = np.diff(bounds)
     rows: list[IntArray] = []
     for start, length, which in zip(bounds[:-1].tolist(), lengths.tolist(), wanted, strict=True):
         first, last = {"first": (0, 1), "last": (length - 1, length), "all": (0, length)}[which]
@@ -136,7 +142,10 @@ def _kept(
     return Kept(
         rows_Q=_to(rows_Q.astype(np.int64), device),
         bounds=Bounds(
-            _to(query_S1, device), bounds_S1, _to(index_Q.astype(np.int64), device), find_runs(query_lens, lengths)
+            _to(query_S1, device),
+            bounds_S1,
+            _to(index_Q.astype(np.int64), device),
+            find_runs(query_lens, attended, lengths),
         ),
     )
 

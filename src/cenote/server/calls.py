@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
+import numpy as np
 from starlette.requests import Request
 
 from ..errors import BadInput, Cancelled, CenoteError
+from ..started import Part, Started
 from ..types import Input, Length, Outcome
 from .bodies import OFF_LOOP_BYTES
 from .schemas import CallFields
 
 if TYPE_CHECKING:
+    from ..call import Call
     from ..engine import Engine
     from .door import Door
 
@@ -62,27 +66,39 @@ async def run(
     Raises:
         CenoteError: Whatever the call ended with; `Cancelled` when the client closed its connection.
     """
-    call = engine.submit(
-        task,
-        inputs,
-        params,
+    submit = submits(request, engine, length, priority)
+    return await finish(request, Started([Part(np.arange(len(inputs)), submit(task, inputs, params))]))
+
+
+def submits(
+    request: Request, engine: Engine, length: Length, priority: int
+) -> Callable[[str, Sequence[Input], Any], Call]:
+    """What hands `task, inputs, params` in for a request."""
+    return functools.partial(
+        engine.submit,
         length=length,
         lane="bulk" if priority > 0 else "interactive",
         deadline_s=_deadline_s(request),
         request_id=request.state.request_id,
     )
-    work = asyncio.ensure_future(call.outcome())
+
+
+async def finish(request: Request, started: Started) -> Outcome:
+    """Wait for what was handed in.
+
+    Raises:
+        CenoteError: Whatever a call ended with; `Cancelled` when the client closed its connection.
+    """
+    work = asyncio.ensure_future(started.outcome())
     gone = asyncio.ensure_future(_closed(request))
     try:
         await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
             raise Cancelled("The client closed the connection before the answer was ready.")
-        outcome = work.result()
+        return work.result()
     finally:
         gone.cancel()
         work.cancel()
-    outcome.raise_first()
-    return outcome
 
 
 async def aside(size: int, work: Callable[..., T], *args: Any) -> T:

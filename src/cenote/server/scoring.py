@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..errors import BadInput, UnsupportedTask
+from ..started import Started, score_parts
 from ..types import Outcome
 from ..uses import score
 from ..uses.score import Scores, ScoreType
@@ -250,9 +251,8 @@ async def _score(
         size = sum(map(len, first)) * len(second) if how.template or how.max_tokens_per_query else 0
         size += sum(map(len, second)) if how.template or how.max_tokens_per_doc else 0
         planned = await calls.aside(size, lambda: score.plan(engine.recipe, engine.tokenizer, first, second, how))
-        outcome = await calls.run(
-            request, engine, planned.task, planned.inputs, planned.params, length=length, priority=body.priority
-        )
+        submit = calls.submits(request, engine, length, body.priority)
+        outcome = await calls.finish(request, Started.of(score_parts(planned, submit)))
     finish = score.finish
     done = (
         finish(engine.recipe, planned, outcome)

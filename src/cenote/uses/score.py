@@ -1,6 +1,6 @@
 """Scores of pairs: by a cross-encoder, by the similarity of two vectors, or by late interaction.
 
-One call of one task answers all pairs; each distinct text of a bi-encoder runs once.
+One task answers all pairs; each distinct query and each distinct document of a bi-encoder runs once.
 """
 
 from __future__ import annotations
@@ -59,21 +59,33 @@ class Options:
 
 
 @dataclass(frozen=True)
+class Group:
+    """Inputs with the same options.
+
+    Args:
+        params: Options of the task.
+        called: What errors call one of them.
+    """
+
+    inputs: Sequence[Input]
+    params: Any
+    called: str = "input"
+
+
+@dataclass(frozen=True)
 class Plan:
     """What runs for some pairs: inputs of one task, and which of them make each pair.
 
     Args:
         task: Name of the task.
-        inputs: What runs.
-        params: Options of the task.
-        first, second: Positions in `inputs` for each pair; equal where one input is the pair.
+        groups: What runs.
+        first, second: Positions among the inputs of all groups for each pair; equal where one input is the pair.
         score_type: How rows become scores.
         use_activation: As in `Options`.
     """
 
     task: str
-    inputs: Sequence[Input]
-    params: Any
+    groups: Sequence[Group]
     first: Sequence[int]
     second: Sequence[int]
     score_type: ScoreType
@@ -83,6 +95,11 @@ class Plan:
     def num_pairs(self) -> int:
         """How many scores come out."""
         return len(self.first)
+
+    @property
+    def num_inputs(self) -> int:
+        """How many texts or pairs the model reads."""
+        return sum(len(group.inputs) for group in self.groups)
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +177,8 @@ def plan(recipe: Recipe, tokenizer: Tokenizer, data_1: Any, data_2: Any, options
         dimensions=options.dimensions,
         add_special_tokens=options.add_special_tokens,
     )
-    return Plan(_TASKS[how], [*queries, *documents], params, first, second, how, options.use_activation)
+    groups = (Group(queries, params, "query"), Group(documents, params, "document"))
+    return Plan(_TASKS[how], groups, first, second, how, options.use_activation)
 
 
 def finish(recipe: Recipe, planned: Plan, outcome: Outcome) -> Scores:
@@ -233,7 +251,7 @@ def _paired(queries: list[str], documents: list[str], options: Options, special_
     # A template says all there is to say; without one, the checkpoint's default prompt goes before the query.
     prompt = None if options.template is None else ""
     raw = classify.Params(raw_logits=True, prompt=prompt, add_special_tokens=options.add_special_tokens)
-    return Plan("classify", inputs, raw, each, each, "cross-encoder", options.use_activation)
+    return Plan("classify", [Group(inputs, raw)], each, each, "cross-encoder", options.use_activation)
 
 
 def _messages(query: str, document: str) -> list[dict[str, str]]:

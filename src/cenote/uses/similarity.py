@@ -47,6 +47,7 @@ def max_sim(query: FloatArray, document: FloatArray) -> float:
 
     Source: Khattab and Zaharia 2020, ColBERT (arXiv 2004.12832).
     """
+    # One document at a time: identical ones get identical scores, and memory stays that of one.
     return float((query @ document.T).max(axis=1).sum())
 
 
