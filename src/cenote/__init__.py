@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .aio import AsyncLLM
+    from .config import PoolerConfig
     from .errors import CenoteError
     from .llm import LLM
     from .outputs import (
@@ -40,6 +41,7 @@ _HOME = {
     "EmbeddingRequestOutput": "outputs",
     "LLM": "llm",
     "Pair": "types",
+    "PoolerConfig": "config",
     "PoolingOutput": "outputs",
     "PoolingParams": "outputs",
     "PoolingRequestOutput": "outputs",
@@ -54,6 +56,7 @@ __all__ = [
     "EmbeddingOutput",
     "EmbeddingRequestOutput",
     "Pair",
+    "PoolerConfig",
     "PoolingOutput",
     "PoolingParams",
     "PoolingRequestOutput",

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .config import ModelSettings
+from .config import ModelSettings, PoolerConfig
 from .conversion import Kind
 from .errors import CheckpointError, ConfigError
 from .hf import Raw
@@ -21,7 +21,7 @@ class Classifying:
 
     Args:
         head: Whether it classifies whole texts or tokens.
-        row: Which token of a text it reads; None where it classifies tokens.
+        pooling: Mode of `layers.pooling.POOLS` that makes the row of a text; None where it classifies tokens.
         labels: Their names, in the order of the logits.
         activation: What logits go through: `identity`, `sigmoid`, `softmax`, or a class of `torch.nn` by its dotted
             name.
@@ -31,7 +31,7 @@ class Classifying:
     """
 
     head: Head
-    row: Literal["first", "last"] | None
+    pooling: str | None
     labels: tuple[str, ...]
     activation: str
     use_activation: bool
@@ -72,21 +72,28 @@ def classifying(
             fix="Pass `--convert embed` to embed with it.",
         )
     sources["classifier"] = f"config.json: {name}"
-    sources["row"] = "the architecture"
+    asked = settings.pooler_config
+    sources["pooling"] = "the architecture" if asked.seq_pooling_type is None else "user"
     labels = _labels(raw, sources)
-    mean, sigma = (_calibration(key, settings, raw, sources) for key in ("logit_mean", "logit_sigma"))
+    mean, sigma = (_calibration(key, asked, raw, sources) for key in ("logit_mean", "logit_sigma"))
     if sigma == 0:
         raise ConfigError("logit_sigma cannot be 0 (division by zero).", param="logit_sigma")
-    sources["use_activation"] = "default" if settings.use_activation is None else "user"
+    sources["use_activation"] = "default" if asked.use_activation is None else "user"
     return Classifying(
         head=head,
-        row=heads[head][0].row if head == "sequence" else None,
+        pooling=_pooling(heads[head][0], asked) if head == "sequence" else None,
         labels=labels,
         activation=_activation(raw, modules, len(labels), sources),
-        use_activation=settings.use_activation is not False,
+        use_activation=asked.use_activation is not False,
         logit_mean=mean,
         logit_sigma=sigma,
     )
+
+
+def _pooling(first: Stage, asked: PoolerConfig) -> str:
+    if asked.seq_pooling_type is not None:
+        return asked.seq_pooling_type.lower()
+    return {"first": "cls", "last": "last"}[first.row]
 
 
 def _labels(raw: Mapping[str, Any], sources: dict[str, str]) -> tuple[str, ...]:
@@ -137,10 +144,10 @@ def _named_activation(dotted: str, source: str) -> str:
     return name if name in ("identity", "sigmoid", "softmax") else dotted
 
 
-def _calibration(key: str, settings: ModelSettings, raw: Mapping[str, Any], sources: dict[str, str]) -> float | None:
-    given: float | None = getattr(settings, key)
+def _calibration(key: str, asked: PoolerConfig, raw: Mapping[str, Any], sources: dict[str, str]) -> float | None:
+    given: float | None = getattr(asked, key)
     if given is not None:
         sources[key] = "user"
         return given
-    sources[key] = "default" if raw.get(key) is None else "config.json"
+    sources[key] = "default" if raw.get(key) is None else f"config.json: {key}"
     return None if raw.get(key) is None else Raw(raw).number(key)

@@ -6,15 +6,15 @@ the environment, then the defaults, and remembers which. Nothing else in Cenote 
 
 from __future__ import annotations
 
-import json
 import os
-import types
 import typing
+import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import Field, dataclass, field, fields
-from typing import Any, Generic, Literal, TypeVar, cast
+from dataclasses import Field, InitVar, dataclass, field, fields
+from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 
 from .errors import ConfigError
+from .values import at_least, checked, named_values, parsed
 
 ENV_PREFIX = "CENOTE_"
 
@@ -22,9 +22,84 @@ OnLong = Literal["refuse", "cut"]
 """What happens to an input with more tokens than the limit."""
 
 
-def setting(default: Any, help: str, *, metavar: str = "", secret: bool = False) -> Any:
-    """A dataclass field that is a setting: `help` is one line for `--help` and the docs."""
-    return field(default=default, metadata={"help": help, "metavar": metavar, "secret": secret})
+SeqPooling = Literal["CLS", "LAST", "MEAN", "MAX", "MEAN_SQRT_LEN", "WEIGHTEDMEAN"]
+"""How hidden states become one row: the reference's three modes and the others of sentence-transformers."""
+
+TokPooling = Literal["ALL", "STEP"]
+"""Which tokens have rows: all, or those that end a step."""
+
+
+def setting(default: Any, help: str, *, metavar: str = "", secret: bool = False, old: str = "") -> Any:
+    """A dataclass field that is a setting: `help` is one line for `--help` and the docs, `old` a name that warns."""
+    return field(default=default, metadata={"help": help, "metavar": metavar, "secret": secret, "old": old})
+
+
+@dataclass(frozen=True)
+class PoolerConfig:
+    """What a user decides about reading a checkpoint; a field that is None leaves it to the checkpoint.
+
+    Fields, values and messages are those of the reference's class of this name. What it removed (`normalize`,
+    `softmax`, `activation`, `logit_bias`) is refused, and the message says what to use.
+
+    Raises:
+        ConfigError: A value is not allowed, two fields exclude each other, or one was removed.
+    """
+
+    REMOVED: ClassVar[Mapping[str, str]] = {
+        "normalize": "use_activation",
+        "softmax": "use_activation",
+        "activation": "use_activation",
+        "logit_bias": "logit_mean` and `logit_sigma",
+    }
+
+    task: str | None = setting(None, "Task where a request names none; forbids no other.")
+    pooling_type: SeqPooling | TokPooling | None = setting(None, "Short for one of the next two.")
+    seq_pooling_type: SeqPooling | None = setting(None, "How hidden states become the one row of a text.")
+    tok_pooling_type: TokPooling | None = setting(None, "Which tokens have rows: all, or the ends of steps.")
+    use_activation: bool | None = setting(
+        None, "Whether vectors are normalised, or a classifier's activation is applied, where a request does not say."
+    )
+    enable_flash_late_interaction: bool = setting(True, "Accepted; scores are the same either way.")
+    dimensions: int | None = setting(None, "Size that vectors are cut to where a request names none.")
+    enable_chunked_processing: bool = setting(False, "Not served: an input longer than the model is cut or refused.")
+    max_embed_len: int | None = setting(None, "Longest input of the embedding routes in tokens.")
+    logit_mean: float | None = setting(None, "Subtracted from the logits of a classifier.")
+    logit_sigma: float | None = setting(None, "The logits of a classifier are divided by it; not 0.")
+    step_tag_id: int | None = setting(None, "With STEP, the token whose positions have rows.")
+    returned_token_ids: tuple[int, ...] | None = setting(None, "With STEP, the columns that rows keep.")
+    normalize: InitVar[bool | None] = None
+    softmax: InitVar[bool | None] = None
+    activation: InitVar[bool | None] = None
+    logit_bias: InitVar[float | None] = None
+
+    def __post_init__(
+        self, normalize: bool | None, softmax: bool | None, activation: bool | None, logit_bias: float | None
+    ) -> None:
+        removed = {"normalize": normalize, "softmax": softmax, "activation": activation, "logit_bias": logit_bias}
+        for name, value in removed.items():
+            if value is not None:
+                raise ConfigError(f"Parameter `{name}` was removed; use `{self.REMOVED[name]}` instead.", param=name)
+        hints = typing.get_type_hints(type(self))
+        for f in fields(self):
+            given: Any = getattr(self, f.name)
+            if f.name.endswith("pooling_type") and isinstance(given, str):
+                given = given.upper()
+            if given is not None:
+                object.__setattr__(self, f.name, checked(f.name, given, hints[f.name]))
+        self._check()
+
+    def _check(self) -> None:
+        if self.pooling_type is not None:
+            name = "tok_pooling_type" if self.pooling_type in typing.get_args(TokPooling) else "seq_pooling_type"
+            if getattr(self, name) is not None:
+                raise ConfigError(f"Cannot set both `pooling_type` and `{name}`.", param="pooling_type")
+            object.__setattr__(self, name, self.pooling_type)
+            object.__setattr__(self, "pooling_type", None)
+        if self.logit_sigma == 0:
+            raise ConfigError("logit_sigma cannot be 0 (division by zero).", param="logit_sigma")
+        for name in ("dimensions", "max_embed_len"):
+            if (value := getattr(self, name)) is not None:
+                at_least(1, name, value)
 
 
 @dataclass(frozen=True)
@@ -46,11 +121,15 @@ class ModelSettings:
     dtype: str = setting("auto", "auto, float32, float16 or bfloat16; auto keeps the stored precision.")
     max_model_len: int | None = setting(None, "Longest input in tokens; never above what the model can do.")
     on_long: OnLong | None = setting(None, "What to do with longer inputs: refuse or cut; unset, each door decides.")
-    use_activation: bool | None = setting(
-        None, "Whether classifiers apply their activation where a request does not say; unset means yes."
+    pooler_config: PoolerConfig = setting(
+        PoolerConfig(),
+        "How the checkpoint is read, as JSON; each field is a flag too, and wins.",
+        metavar="JSON",
+        old="override_pooler_config",
     )
-    logit_mean: float | None = setting(None, "Subtracted from the logits of a classifier.")
-    logit_sigma: float | None = setting(None, "The logits of a classifier are divided by it; not 0.")
+    allow_any_dimensions: bool = setting(
+        False, "Let requests cut vectors to any size, also where the model declares no such sizes."
+    )
     chat_template: str | None = setting(
         None, "Jinja template, inline or its path, for conversations and for the pairs of a cross-encoder."
     )
@@ -77,8 +156,8 @@ class MachineSettings:
     def __post_init__(self) -> None:
         # Without a thread, or with room for no sequence, every call would wait for ever.
         for name in ("num_workers", "threads_per_worker", "tokenizer_threads", "max_batch_tokens", "max_queue_tokens"):
-            _at_least(0, name, getattr(self, name))
-        _at_least(1, "max_batch_seqs", self.max_batch_seqs)
+            at_least(0, name, getattr(self, name))
+        at_least(1, "max_batch_seqs", self.max_batch_seqs)
 
 
 @dataclass(frozen=True)
@@ -129,6 +208,7 @@ def resolve(cls: type[T], user: Mapping[str, Any], env: Mapping[str, str] | None
     env = os.environ if env is None else env
     hints = typing.get_type_hints(cls)
     known = {f.name: f for f in fields(cast(Any, cls))}
+    user = _renamed(user, {f.metadata["old"]: f.name for f in known.values() if f.metadata["old"]})
     unknown = sorted(set(user) - set(known))
     if unknown:
         raise ConfigError(
@@ -139,13 +219,26 @@ def resolve(cls: type[T], user: Mapping[str, Any], env: Mapping[str, str] | None
     for name in known:
         given = user.get(name)
         variable = env_name(name)
+        if variable in env and hints[name] is PoolerConfig:
+            # Fields of it have sources of their own: what the user gave wins one by one.
+            given = named_values(variable, env[variable]) | named_values(name, {} if given is None else given)
         if given is not None:
-            values[name], sources[name] = _checked(name, given, hints[name]), "user"
+            values[name], sources[name] = checked(name, given, hints[name]), "user"
         elif variable in env:
-            values[name], sources[name] = _parsed(variable, env[variable], hints[name]), f"env {variable}"
+            values[name], sources[name] = parsed(variable, env[variable], hints[name]), f"env {variable}"
         else:
             sources[name] = "default"
     return Resolved(cls(**values), sources)
+
+
+def _renamed(user: Mapping[str, Any], new_names: Mapping[str, str]) -> Mapping[str, Any]:
+    for old in [name for name in user if name in new_names and user[name] is not None]:
+        new = new_names[old]
+        if user.get(new) is not None:
+            raise ConfigError(f"Both {old} and {new} are given.", fix=f"{old} is an old name; keep {new}.", param=old)
+        warnings.warn(f"{old} is an old name, say {new}.", DeprecationWarning, stacklevel=4)
+        user = {**user, new: user[old]}
+    return {name: value for name, value in user.items() if name not in new_names}
 
 
 def env_name(field_name: str) -> str:
@@ -156,73 +249,3 @@ def env_name(field_name: str) -> str:
 def help_of(f: Field[Any]) -> str:
     """The one line that explains a setting."""
     return str(f.metadata["help"])
-
-
-def choices_of(hint: Any) -> tuple[str, ...]:
-    """The literal values that a type hint allows, or () if it allows any."""
-    for part in _members(hint):
-        if typing.get_origin(part) is Literal:
-            return tuple(str(choice) for choice in typing.get_args(part))
-    return ()
-
-
-def _members(hint: Any) -> tuple[Any, ...]:
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return tuple(typing.get_args(hint))
-    return (hint,)
-
-
-def _checked(name: str, value: Any, hint: Any) -> Any:
-    choices = choices_of(hint)
-    if choices:
-        if value not in choices:
-            raise ConfigError(f"{name}={value!r}.", allowed=f"Allowed are {', '.join(choices)}.", param=name)
-        return value
-    kinds = tuple(typing.get_origin(part) or part for part in _members(hint))
-    if dict in kinds and isinstance(value, str):
-        return _json_object(name, value)
-    if tuple in kinds and isinstance(value, (str, list)):
-        return (value,) if isinstance(value, str) else tuple(value)
-    if float in kinds and type(value) is int:
-        return float(value)
-    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-        wanted = " or ".join(kind.__name__ for kind in kinds if kind is not type(None))
-        raise ConfigError(
-            f"{name}={value!r} is of type {type(value).__name__}.", allowed=f"It takes {wanted}.", param=name
-        )
-    return value
-
-
-def _json_object(name: str, text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except json.JSONDecodeError as error:
-        found = error
-    if not isinstance(found, dict):
-        raise ConfigError(f"{name}={text!r}.", allowed="It is a JSON object.", param=name)
-    return found
-
-
-def _at_least(least: int, name: str, value: int) -> None:
-    if value < least:
-        raise ConfigError(f"{name}={value}.", allowed=f"It is at least {least}.", param=name)
-
-
-_TRUE = ("1", "true", "yes", "on")
-_FALSE = ("0", "false", "no", "off")
-
-
-def _parsed(variable: str, text: str, hint: Any) -> Any:
-    kinds = tuple(typing.get_origin(part) or part for part in _members(hint))
-    try:
-        if tuple in kinds:
-            return tuple(part.strip() for part in text.split(",") if part.strip())
-        if bool in kinds:
-            return {**dict.fromkeys(_TRUE, True), **dict.fromkeys(_FALSE, False)}[text.lower()]
-        if int in kinds:
-            return int(text)
-        if float in kinds:
-            return float(text)
-    except (KeyError, ValueError):
-        raise ConfigError(f"{variable}={text!r} cannot be read.", allowed=f"It takes {hint}.", param=variable) from None
-    return _checked(variable, text, hint)

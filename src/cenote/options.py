@@ -12,6 +12,7 @@ from . import conversion
 from .config import MachineSettings, ModelSettings, resolve
 from .errors import BadInput, ConfigError, UnsupportedTask
 from .outputs import PoolingParams
+from .pooler import renamed_task
 from .recipe import Recipe
 from .tasks import TASKS, find
 from .types import Length
@@ -43,7 +44,6 @@ _REFUSED: Final = (
     "limit_mm_per_prompt",
     "mm_processor_kwargs",
     "pipeline_parallel_size",
-    "pooler_config",
     "quantization",
     "skip_tokenizer_init",
     "tensor_parallel_size",
@@ -159,28 +159,6 @@ def old_task(task: str) -> None:
     warnings.warn(
         f"task={task!r} is an old name and decides nothing; call {_OLD_TASKS[task]}.", DeprecationWarning, stacklevel=3
     )
-
-
-def renamed_task(task: str, recipe: Recipe) -> tuple[str, str]:
-    """What an old name of a task means for a checkpoint, and a warning that names the new one.
-
-    A current name comes back as it is, with an empty warning.
-    """
-    classifier = recipe.classifier
-    is_cross_encoder = classifier is not None and classifier.head == "sequence" and len(classifier.labels) == 1
-    per_token = "token_classify" if "token_classify" in recipe.tasks else "token_embed"
-    new = {
-        "embedding": "embed",
-        "score": "classify" if is_cross_encoder else "embed",
-        "reward": per_token,
-        "encode": per_token,
-    }.get(task)
-    if new is None:
-        return task, ""
-    if new in recipe.tasks:
-        return new, f"task={task} is an old name, say task={new}"
-    default = recipe.default_task
-    return default, f"task={task} is an old name of {new}, which this model does not serve; say task={default}"
 
 
 def length_of(

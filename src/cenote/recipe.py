@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from . import conversion, hf, templates
+from . import conversion, hf, pooler, templates
 from . import modules as st
 from .checkpoint import Checkpoint
 from .classifying import Classifying, classifying
 from .config import ModelSettings
-from .errors import CheckpointError, ConfigError
-from .steps import CNN, LSTM, Dense, Nature, Normalize, Pooling, Step, WordWeights, layers_read, size_after
-from .tasks import TASKS, find
+from .errors import BadInput, CheckpointError, ConfigError
+from .steps import Nature, Pooling, Step, WordWeights
+from .tasks import TASKS, embed, find
 
 if TYPE_CHECKING:
     from .models import ModelConfig
@@ -27,6 +27,9 @@ _ABSURD = 10**9
 
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 """What a checkpoint may name as its `similarity_fn_name`."""
+
+# Objects that hold the values beside them.
+_NOT_TOLD = ("checkpoint", "transformer", "model", "name", "sources", "classifier")
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,10 @@ class Recipe:
         matryoshka_dims: Sizes that rows may be cut to; () for none, None for any.
         classifier: What its logits mean; None for an embedder.
         dimensions: Size that rows are cut to where a request names none; None for the full size.
+        max_embed_len: Longest input of the embedding routes in tokens; None for `max_len`.
         chat_template: The user's own, for conversations and for the pairs of a cross-encoder; None for the tokenizer's,
             which is for conversations only.
+        default_task: The task where a request names none; "" until all else is decided.
         sources: Name of a value -> where it comes from.
     """
 
@@ -80,8 +85,10 @@ class Recipe:
     similarity: str
     matryoshka_dims: tuple[int, ...] | None
     dimensions: int | None
+    max_embed_len: int | None
     classifier: Classifying | None
     chat_template: str | None
+    default_task: str
     sources: Mapping[str, str]
 
     @cached_property
@@ -101,10 +108,14 @@ class Recipe:
         """What this checkpoint can be read as; all at once."""
         return tuple(name for name in TASKS if find(name).serves(self))
 
-    @property
-    def default_task(self) -> str:
-        """The task where a request names none."""
-        return self.tasks[0]
+    def decided(self) -> dict[str, tuple[Any, str]]:
+        """Name of a value -> the value in plain types, and where it comes from; what `cenote inspect` prints."""
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _NOT_TOLD}
+        values["pooling"] = " and ".join(self.pooling.modes) if self.steps else None
+        if self.classifier is not None:
+            values |= {f.name: getattr(self.classifier, f.name) for f in fields(self.classifier) if f.name != "head"}
+        values["classifier"] = None if self.classifier is None else f"of {self.classifier.head}s"
+        return {name: (_plain(values[name]), source) for name, source in self.sources.items()}
 
 
 def resolve(checkpoint: Checkpoint, settings: ModelSettings) -> Recipe:
@@ -130,14 +141,16 @@ def resolve(checkpoint: Checkpoint, settings: ModelSettings) -> Recipe:
     _check_belongs(listed, kind, raw, settings)
     classifier = classifying(architecture.HEADS, raw, settings_st, kind, settings, sources)
     nature = model.nature
-    steps, normalize = _steps(listed, transformer, nature, sources) if classifier is None else _no_steps(sources)
+    asked = settings.pooler_config
+    steps, normalize = pooler.steps(listed, classifier, transformer, nature, asked, sources)
     prompts, default_prompt = _prompts(settings_st, sources)
     sources["do_lower_case"] = "sentence_bert_config.json" if listed and listed.do_lower_case else "default"
     sources["causal"] = nature.causal_source
     sources["stored_dtype"] = "the weights"
     sources["chat_template"] = "default: the tokenizer's" if settings.chat_template is None else "user"
     stored_dtype = weights.stored_dtype(transformer)
-    recipe = Recipe(
+    max_len = _max_len(settings, listed, transformer, model.position_limit, sources)
+    found = Recipe(
         name=checkpoint.name,
         checkpoint=checkpoint,
         transformer=transformer,
@@ -148,25 +161,59 @@ def resolve(checkpoint: Checkpoint, settings: ModelSettings) -> Recipe:
         causal=nature.causal,
         steps=steps,
         normalize=normalize,
-        max_len=_max_len(settings, listed, transformer, model.position_limit, sources),
-        embedding_size=_embedding_size(steps, model.hidden_size, sources) if steps else 0,
+        max_len=max_len,
+        embedding_size=pooler.embedding_size(steps, model.hidden_size, sources) if steps else 0,
         dtype=_dtype(settings.dtype, stored_dtype, nature, sources),
         stored_dtype=stored_dtype,
         do_lower_case=bool(listed and listed.do_lower_case),
         prompts=prompts,
         default_prompt_name=default_prompt,
         similarity=_similarity(settings_st, sources),
-        matryoshka_dims=_matryoshka(raw, sources),
-        dimensions=_dimensions(settings_st, sources),
+        matryoshka_dims=pooler.matryoshka_dims(raw, settings, checkpoint.name, sources),
+        dimensions=pooler.dimensions(settings_st, asked, sources),
+        max_embed_len=pooler.max_embed_len(asked, max_len, sources),
         classifier=classifier,
         chat_template=None if settings.chat_template is None else templates.from_setting(settings.chat_template),
+        default_task="",
         sources=sources,
     )
+    return _completed(found, asked.task, sources)
+
+
+def _completed(found: Recipe, asked_task: str | None, sources: dict[str, str]) -> Recipe:
     for value, source in sources.items():
         file, _, key = source.partition(": ")
-        if file == "config.json" and key in transformer.overridden:
+        if file == "config.json" and key in found.transformer.overridden:
             sources[value] = f"hf_overrides: {key}"
-    return recipe
+    found = replace(found, default_task=pooler.default_task(found, asked_task, sources))
+    _check_dimensions(found)
+    _tell(found)
+    return found
+
+
+def _check_dimensions(found: Recipe) -> None:
+    if found.sources["dimensions"] != "user":
+        return
+    try:
+        embed.Params(dimensions=found.dimensions).check(found)
+    except BadInput as error:
+        raise ConfigError(error.what, fix=error.fix, param="pooler_config.dimensions") from error
+
+
+def _tell(found: Recipe) -> None:
+    """Say once how the checkpoint is read, and why."""
+    decided = found.decided()
+    names = ("default_task", "pooling", "use_activation" if found.classifier else "normalize", "dimensions")
+    said = [f"{name} {decided[name][0]} ({decided[name][1]})" for name in names if name in decided]
+    log.info("%s is read with %s; supported tasks: %s.", found.name, ", ".join(said), ", ".join(found.tasks))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, tuple):
+        return [part if isinstance(part, (str, int)) else repr(part) for part in value]
+    return value
 
 
 def _check_belongs(
@@ -178,28 +225,6 @@ def _check_belongs(
             allowed="A classifier is a *ForSequenceClassification.",
             fix="The files of the folder do not belong together; fetch it again.",
         )
-
-
-def _steps(
-    listed: st.Modules | None, transformer: Checkpoint, nature: Nature, sources: dict[str, str]
-) -> tuple[tuple[Step, ...], bool]:
-    if listed is None or not listed.steps:
-        sources["steps"] = sources["normalize"] = "default: no modules.json"
-        which = "first token is pooled (cls)" if nature.pooled == "cls" else "last token is pooled (last)"
-        log.info("%s has no modules.json: its %s and normalised.", transformer.name, which)
-        return (Pooling((nature.pooled,)),), True
-    sources["steps"] = sources["normalize"] = "modules.json"
-    steps = listed.steps
-    if any(layers_read(step) for step in steps) and not transformer.config.get("output_hidden_states"):
-        raise CheckpointError(
-            f"{steps[0].path}/config.json of {transformer.name} weighs the layers, but config.json does not say "
-            "output_hidden_states=true, so sentence-transformers would leave that module out.",
-            fix="Set output_hidden_states in config.json if the layers are to be weighed, else take the module out.",
-        )
-    # The last Normalize is applied to finished rows, where a request can cut them first or leave it out.
-    if isinstance(steps[-1], Normalize):
-        return steps[:-1], True
-    return steps, False
 
 
 def _dtype(asked: str, stored: str, nature: Nature, sources: dict[str, str]) -> str:
@@ -217,21 +242,6 @@ def _dtype(asked: str, stored: str, nature: Nature, sources: dict[str, str]) -> 
         sources["dtype"] = f"stored as float16, but {nature.why_not_float16}"
         return "float32"
     return asked
-
-
-def _no_steps(sources: dict[str, str]) -> tuple[tuple[Step, ...], bool]:
-    sources["steps"] = sources["normalize"] = sources["embedding_size"] = "none: the checkpoint is a classifier"
-    return (), False
-
-
-def _embedding_size(steps: tuple[Step, ...], hidden_size: int, sources: dict[str, str]) -> int:
-    sources["embedding_size"] = "config.json"
-    size = hidden_size
-    for step in steps:
-        size = size_after(step, size)
-        if isinstance(step, (Dense, CNN, LSTM)):
-            sources["embedding_size"] = f"the config of {step.path}"
-    return size
 
 
 def _max_len(
@@ -299,20 +309,3 @@ def _similarity(settings: Mapping[str, Any], sources: dict[str, str]) -> str:
             allowed=f"Known are {', '.join(SIMILARITIES)}.",
         )
     return str(name or SIMILARITIES[0])
-
-
-def _matryoshka(raw: Mapping[str, Any], sources: dict[str, str]) -> tuple[int, ...] | None:
-    sources["matryoshka_dims"] = "config.json"
-    sizes = raw.get("matryoshka_dimensions")
-    if isinstance(sizes, list) and sizes:
-        return tuple(int(size) for size in sizes)
-    if raw.get("is_matryoshka"):
-        return None
-    sources["matryoshka_dims"] = "default"
-    return ()
-
-
-def _dimensions(settings: Mapping[str, Any], sources: dict[str, str]) -> int | None:
-    size = settings.get("truncate_dim")
-    sources["dimensions"] = "default" if size is None else "config_sentence_transformers.json: truncate_dim"
-    return None if size is None else int(size)

@@ -137,7 +137,9 @@ def load_model(recipe: Recipe, plan: Plan) -> tuple[models.Model, Classifier | N
     if recipe.classifier:
         num_labels = len(recipe.classifier.labels)
         activations.check(recipe.classifier.activation, num_labels)
-        classifier = build_classifier(stages, stored.head, recipe.model.hidden_size, num_labels, plan.device)
+        sizes = (recipe.model.hidden_size, num_labels)
+        pooling = recipe.classifier.pooling
+        classifier = build_classifier(stages, stored.head, *sizes, plan.device, pooling=pooling)
     return model.eval(), classifier
 
 

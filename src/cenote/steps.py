@@ -187,3 +187,14 @@ def _sizes(step: Step, size: int) -> tuple[int, int]:
             return step.dimension, step.dimension
         case Normalize() | WordWeights():
             return size, size
+
+
+Rows = Literal["first", "last", "all"]
+"""Which rows of a sequence somebody reads."""
+
+
+def rows_read(modes: tuple[str, ...], *, skips: bool = False) -> Rows:
+    """The rows that pooling by `modes` reads; `skips` says that the first ones may be a prompt's and not count."""
+    if modes == ("last",):
+        return "last"
+    return "first" if modes == ("cls",) and not skips else "all"

@@ -111,7 +111,7 @@ def test_an_interrupted_job_goes_on_with_the_same_options_alone(
         patched.setattr(JsonlSink, "write", _interrupt)
         assert "the same command goes on" in cenote(*command, expect=130).stderr
     assert "options is not what it was" in cenote(*command, "--raw", expect=2).stderr
-    assert "activation is not what it was" in cenote(*command, "--logit-mean", "1", expect=2).stderr
+    assert "pooler_config is not what it was" in cenote(*command, "--pooler-config.logit-mean=1", expect=2).stderr
     assert "options is not what it was" in cenote("embed", *command[1:], expect=2).stderr
     cenote(*command)
     assert_says((tmp_path / "labels.jsonl").read_text(), probabilities(llm, TEXTS))
@@ -133,7 +133,7 @@ def test_the_table_shows_the_likeliest_labels_with_bars(cenote: Cenote, classifi
 
 
 def test_inspect_names_the_labels_and_what_is_done_to_logits(cenote: Cenote, classifier: str) -> None:
-    found = json.loads(cenote("inspect", "--json", classifier, "--logit-mean", "2").stdout)
+    found = json.loads(cenote("inspect", "--json", classifier, "--pooler-config.logit-mean", "2").stdout)
     assert found["classifier"]["value"] == "of sequences"
     assert found["labels"] == {"value": list(LABELS), "source": "config.json: id2label"}
     assert found["activation"]["value"] == "softmax"

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from cenote import LLM, Pair, PoolingParams
+from cenote import LLM, Pair, PoolerConfig, PoolingParams
 from cenote.errors import BadInput, CheckpointError, ConfigError, UnsupportedTask
 from support.checkpoints import MODEL_TYPES
 from support.classifiers import Item, Reference, changed, predictions, saved_by_cross_encoder
@@ -237,18 +237,18 @@ def test_calibration_comes_before_the_activation_and_stays_without_it(tiny: Tiny
     source = tiny("bert", head="sequence_classification", num_labels=1)
     logits = np.stack([Reference(source).logits(pair) for pair in PAIRS]).astype(np.float64)
     by_file = changed(source, tmp_path / "m", logit_mean=0.5, logit_sigma=2.0)
-    by_user: dict[str, Any] = {"logit_mean": 0.5, "logit_sigma": 2.0}
+    by_user: dict[str, Any] = {"pooler_config": {"logit_mean": 0.5, "logit_sigma": 2.0}}
     for folder, settings in ((by_file, {}), (source, by_user)):
         with LLM(str(folder), **settings) as llm:
             expected = (logits - 0.5) / 2
             assert worst(raw(llm, PAIRS), expected) <= REFERENCE_LIMIT
             shown = [out.outputs.probs for out in llm.classify(PAIRS, use_tqdm=False, tokenization_kwargs=CUT)]
             assert worst(shown, PLAIN["sigmoid"](expected)) <= REFERENCE_LIMIT
-    with LLM(str(by_file), logit_mean=0.0, use_activation=False) as llm:
+    with LLM(str(by_file), pooler_config=PoolerConfig(logit_mean=0.0, use_activation=False)) as llm:
         shown = [out.outputs.probs for out in llm.classify(PAIRS, use_tqdm=False, tokenization_kwargs=CUT)]
         assert worst(shown, logits / 2) <= REFERENCE_LIMIT
     with pytest.raises(ConfigError, match=r"logit_sigma cannot be 0 \(division by zero\)"):
-        LLM(str(source), logit_sigma=0.0)
+        LLM(str(source), pooler_config={"logit_sigma": 0.0})
 
 
 def test_rewards_are_raw_unless_an_activation_is_asked_for(tiny: Tiny) -> None:

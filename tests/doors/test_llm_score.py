@@ -93,7 +93,7 @@ def test_logits_rank_what_the_sigmoid_rounds_together(crossed: CrossEncoderFolde
 
 
 def test_a_negative_sigma_turns_the_ranking(crossed: CrossEncoderFolder) -> None:
-    with LLM(str(crossed()), logit_sigma=-1.0) as llm:
+    with LLM(str(crossed()), pooler_config={"logit_sigma": -1.0}) as llm:
         shown = [result.score for result in llm.rerank(QUERY, DOCUMENTS, use_tqdm=False, tokenization_kwargs=CUT)]
     assert shown == sorted(shown, reverse=True)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cenote.checkpoint import open_checkpoint
-from cenote.config import ModelSettings
+from cenote.config import ModelSettings, PoolerConfig
 from cenote.errors import CheckpointError, ConfigError, UnknownModule
 from cenote.recipe import Recipe, resolve
 from cenote.steps import Dense as DenseStep
@@ -42,11 +42,13 @@ def test_the_default_model() -> None:
 def test_every_value_has_a_source() -> None:
     found = resolve(open_checkpoint(""), ModelSettings())
     derived = {"name", "checkpoint", "transformer", "model", "sources"}
-    assert set(found.sources) == set(found.__dataclass_fields__) - derived
+    assert set(found.sources) == (set(found.__dataclass_fields__) - derived) | {"pooling"}
 
 
 def test_every_value_of_a_classifier_has_a_source(tiny: Tiny) -> None:
-    found = recipe(tiny("bert", head="sequence_classification", num_labels=2), logit_mean=0.5)
+    found = recipe(
+        tiny("bert", head="sequence_classification", num_labels=2), pooler_config=PoolerConfig(logit_mean=0.5)
+    )
     assert found.classifier is not None
     derived = {"name", "checkpoint", "transformer", "model", "sources"}
     of_classifier = set(found.classifier.__dataclass_fields__) - {"head"}

@@ -107,7 +107,7 @@ def test_a_score_with_a_stored_bias_adds_it(tiny: Tiny, tmp_path: Path) -> None:
         outs = llm.classify(TEXTS, use_activation=False, use_tqdm=False, tokenization_kwargs=CUT)
         assert worst_error([out.outputs.probs for out in outs], expected) <= REFERENCE_LIMIT
         assert llm.recipe.classifier is not None
-        assert (llm.recipe.classifier.row, llm.recipe.sources["row"]) == ("last", "the architecture")
+        assert (llm.recipe.classifier.pooling, llm.recipe.sources["pooling"]) == ("last", "the architecture")
 
 
 def test_a_classifier_of_tokens_without_its_bias_stops_the_start(tiny: Tiny, tmp_path: Path) -> None:

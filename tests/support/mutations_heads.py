@@ -50,8 +50,8 @@ CLASSIFIERS = (
     Mutation(
         "classified by the second token",
         "layers/heads.py",
-        'rows_S = spans.starts_S if self.row == "first"',
-        'rows_S = (spans.starts_S + 1).clamp(max=len(hidden_QD) - 1) if self.row == "first"',
+        "self.forward(self.pool(hidden_QD, spans))",
+        "self.forward(self.pool(hidden_QD.roll(-1, 0), spans))",
         (f"{CLASSIFY}test_logits_equal_the_reference[bert-2]",),
     ),
     Mutation(

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from cenote.config import MachineSettings, ModelSettings, ServerSettings, choices_of, env_name, help_of, resolve
+from cenote.config import MachineSettings, ModelSettings, ServerSettings, env_name, help_of, resolve
 from cenote.errors import ConfigError
+from cenote.values import choices_of
 
 
 def test_user_wins_over_the_environment_and_that_over_the_default() -> None:

@@ -6,9 +6,7 @@ import importlib.metadata
 import os
 import platform
 import sys
-from collections.abc import Mapping
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import orjson
@@ -19,12 +17,7 @@ from ..errors import ConfigError
 from .options import Given, settings
 from .version import version
 
-if TYPE_CHECKING:
-    from ..recipe import Recipe
-
 _PACKAGES = ("torch", "tokenizers", "safetensors", "huggingface_hub", "numpy", "transformers", "pyarrow")
-# Objects that hold the values above them; their parts are rows of their own.
-_NOT_SHOWN = ("checkpoint", "transformer", "model", "name", "sources", "classifier")
 
 
 @click.command()
@@ -62,7 +55,7 @@ def inspected(given: Given) -> dict[str, dict[str, Any]]:
         "model": {"value": recipe.name, "source": "user" if model.model else "default: the embedded model"},
         "folder": {"value": str(files.folder), "source": "where the files are"},
         "hf_overrides": _overridden(recipe.transformer, model),
-        **_decided(recipe),
+        **{name: {"value": value, "source": source} for name, (value, source) in recipe.decided().items()},
         "tasks": {"value": list(recipe.tasks), "source": "the checkpoint"},
     }
     entries["dtype"] = {"value": str(here.dtype).removeprefix("torch."), "source": here.reasons["dtype"]}
@@ -76,23 +69,6 @@ def inspected(given: Given) -> dict[str, dict[str, Any]]:
 def _overridden(files: checkpoint.Checkpoint, model: ModelSettings) -> dict[str, Any]:
     value = {key: files.config.get(key) for key in sorted(files.overridden)}
     return {"value": value, "source": "default" if model.hf_overrides is None else "user or environment"}
-
-
-def _decided(recipe: Recipe) -> dict[str, dict[str, Any]]:
-    values = {f.name: getattr(recipe, f.name) for f in fields(recipe) if f.name not in _NOT_SHOWN}
-    classifier = recipe.classifier
-    if classifier is not None:
-        values |= {f.name: getattr(classifier, f.name) for f in fields(classifier) if f.name != "head"}
-    values["classifier"] = None if classifier is None else f"of {classifier.head}s"
-    return {name: {"value": _plain(value), "source": recipe.sources.get(name, "")} for name, value in values.items()}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, tuple):
-        return [part if isinstance(part, (str, int)) else repr(part) for part in value]
-    return value
 
 
 def _said(value: Any) -> str:

@@ -74,7 +74,17 @@ def _debug(context: click.Context) -> bool:
     return config.resolve(config.ShellSettings, {"debug": written}).settings.debug
 
 
-@click.group(cls=_Program, name="cenote", epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+def _dashed(name: str) -> str:
+    """Flags may be written with underscores, as the reference's are."""
+    return name.replace("_", "-")
+
+
+@click.group(
+    cls=_Program,
+    name="cenote",
+    epilog=_EXAMPLES,
+    context_settings={"help_option_names": ["-h", "--help"], "token_normalize_func": _dashed},
+)
 @click.version_option(version(), message="cenote %(version)s")
 def app() -> None:
     """Embeddings, labels and scores of texts by transformer models, from the shell."""

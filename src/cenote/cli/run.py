@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -101,7 +101,6 @@ def description(given: Given, sources: Sources, form: str, what: Mapping[str, An
     model = given.settings(ModelSettings)
     checkpoint = open_checkpoint(model.model, model.revision)
     recipe = resolve(checkpoint, model)
-    classifier = recipe.classifier
     return {
         "version of cenote": version(),
         "model": _files(checkpoint.folder),
@@ -109,7 +108,7 @@ def description(given: Given, sources: Sources, form: str, what: Mapping[str, An
         "dtype": recipe.dtype,
         "max_model_len": recipe.max_len,
         "on_long": _on_long(given),
-        "activation": [classifier.use_activation, classifier.logit_mean, classifier.logit_sigma] if classifier else [],
+        "pooler_config": asdict(model.pooler_config),
         "options": dict(what),
         "format": form,
         "field": [sources.field, sources.field_pair, sources.lines],

@@ -84,9 +84,9 @@ class LayerNormLayer(nn.Module):
 class Classifier(nn.Module):
     """Linear layers that end in one value per label, in float32."""
 
-    def __init__(self, stages: Sequence[Stage], hidden_size: int, num_labels: int) -> None:
+    def __init__(self, stages: Sequence[Stage], hidden_size: int, num_labels: int, pooling: str | None) -> None:
         super().__init__()
-        self.row = stages[0].row
+        self.pool = None if pooling is None else POOLS[pooling]
         sizes = [hidden_size] * len(stages) + [num_labels]
         self.stages = nn.ModuleList(
             Linear(size, next_size, bias=stage.bias is not False, activation=stage.activation)
@@ -101,9 +101,9 @@ class Classifier(nn.Module):
         return rows
 
     def of_texts(self, hidden_QD: Tensor, spans: Spans) -> Tensor:
-        """Hidden states to logits `[S, L]`, each of the one row that the family classifies a text by."""
-        rows_S = spans.starts_S if self.row == "first" else spans.ends_S - 1
-        return self.forward(hidden_QD[rows_S])
+        """Hidden states to logits `[S, L]`, each of the row that its text is pooled to."""
+        assert self.pool is not None
+        return self.forward(self.pool(hidden_QD, spans))
 
 
 class Head(nn.Module):
@@ -153,11 +153,18 @@ class Heads:
 
 
 def build_classifier(
-    stages: Sequence[Stage], tensors: Mapping[str, Tensor], hidden_size: int, num_labels: int, device: torch.device
+    stages: Sequence[Stage],
+    tensors: Mapping[str, Tensor],
+    hidden_size: int,
+    num_labels: int,
+    device: torch.device,
+    *,
+    pooling: str | None,
 ) -> Classifier:
     """Make the classifier and fill it.
 
     Args:
+        pooling: Mode of `POOLS` that makes the row of a text; None where tokens alone are classified.
         tensors: Stored name, without prefix -> tensor.
 
     Raises:
@@ -165,7 +172,7 @@ def build_classifier(
     """
     with torch.device("meta"):
         known = [_as_stored(stage, tensors) for stage in stages]
-        classifier = Classifier(known, hidden_size, num_labels)
+        classifier = Classifier(known, hidden_size, num_labels, pooling)
     classifier = classifier.to_empty(device=device)
     for stage, layer in zip(stages, classifier.stages, strict=True):
         dot = f"{stage.name}."

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
 
 from ..config import OnLong
 from ..errors import BadInput
 from ..types import Length
 from .schemas import CallFields
+
+if TYPE_CHECKING:
+    from ..recipe import Recipe
 
 Side = Literal["left", "right"]
 
@@ -15,6 +19,12 @@ Side = Literal["left", "right"]
 def of(body: CallFields, max_len: int, on_long: OnLong | None) -> Length:
     """What `body` says about long inputs; arguments and errors as of `from_reference`."""
     return from_reference(body.truncate_prompt_tokens, body.truncation_side, max_len, on_long)
+
+
+def of_embedding(body: CallFields, recipe: Recipe, on_long: OnLong | None) -> Length:
+    """The same for the routes of vectors, which may have a limit of their own."""
+    length = of(body, recipe.max_embed_len or recipe.max_len, on_long)
+    return replace(length, limit=recipe.max_embed_len) if length.limit is None else length
 
 
 def from_reference(

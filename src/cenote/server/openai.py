@@ -84,7 +84,7 @@ async def _embeddings(door: Door, request: Request, body: EmbeddingRequest) -> R
             allowed=f"Supported tasks: {engine.recipe.tasks}.",
             param="model",
         )
-    length = lengths.of(body, engine.recipe.max_len, door.on_long)
+    length = lengths.of_embedding(body, engine.recipe, door.on_long)
     notes = Notes.of(body)
     given = await prompts.read(door, engine, body, notes)
     params = _params(body, given, notes)

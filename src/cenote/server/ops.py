@@ -85,8 +85,7 @@ async def info(door: Door, request: Request, body: None) -> Response:
             aliases=list(engine.aliases),
             tasks=list(engine.recipe.tasks),
             recipe={
-                name: Decided(value=_plain(getattr(engine.recipe, name, None)), source=source)
-                for name, source in engine.recipe.sources.items()
+                name: Decided(value=value, source=source) for name, (value, source) in engine.recipe.decided().items()
             },
         )
         for engine in door.engines()
@@ -128,14 +127,6 @@ def installed_version() -> str:
         return metadata.version("cenote")
     except metadata.PackageNotFoundError:
         return "0+unknown"
-
-
-def _plain(value: Any) -> Any:
-    """`value` as JSON can say it; what it cannot is shown by its repr."""
-    try:
-        return msgspec.to_builtins(value)
-    except (TypeError, ValueError):
-        return repr(value)
 
 
 def _json(answer: Struct) -> Response:

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from .. import options
 from ..errors import BadInput
 from ..outputs import PoolingParams
+from ..pooler import renamed_task
 from . import calls, lengths, prompts, replies
 from .dialect import VLLM
 from .notes import Notes
@@ -89,7 +90,7 @@ def _task(recipe: Recipe, body: PoolingRequest, notes: Notes) -> str:
         )
     if body.task is None:
         return recipe.default_task
-    task, warning = options.renamed_task(body.task, recipe)
+    task, warning = renamed_task(body.task, recipe)
     if warning:
         notes.warnings.append(warning)
     if task not in recipe.tasks:

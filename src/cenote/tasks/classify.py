@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from ..activations import activate
+from ..steps import rows_read
 from ..types import Encoded, FloatArray, Input, Length, ReadKey
 from .embed import prompt_text
 
@@ -100,10 +101,10 @@ def read_key(recipe: Recipe, params: Params) -> ReadKey:
 
 
 def rows_needed(recipe: Recipe, key: ReadKey) -> Literal["first", "last", "all"]:
-    """The one token that the family classifies by."""
+    """Those that make the row which is classified; one for most families."""
     assert recipe.classifier is not None
-    assert recipe.classifier.row is not None
-    return recipe.classifier.row
+    assert recipe.classifier.pooling is not None
+    return rows_read((recipe.classifier.pooling,))
 
 
 def read(heads: Heads, hidden_QD: torch.Tensor, spans: Spans, key: ReadKey) -> torch.Tensor:

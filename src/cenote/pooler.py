@@ -1,0 +1,239 @@
+"""How rows are read off hidden states: what the user, the checkpoint and the architecture say, in that order. No torch.
+
+Each value is decided by itself: a user who names the pooling keeps the checkpoint's Dense layers and its normalising.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from .checkpoint import Checkpoint
+from .classifying import Classifying
+from .config import ModelSettings, PoolerConfig
+from .errors import CheckpointError, ConfigError, UnsupportedTask
+from .modules import Modules
+from .steps import CNN, LSTM, Dense, Nature, Normalize, Pooling, Step, layers_read, size_after
+
+if TYPE_CHECKING:
+    from .recipe import Recipe
+
+log = logging.getLogger(__name__)
+
+
+def check(asked: PoolerConfig, classifier: Classifying | None, name: str) -> None:
+    """Refuse fields that would change nothing, or that are not served.
+
+    Raises:
+        ConfigError: One is for another kind of checkpoint, or asks for what Cenote does not have.
+    """
+    if not asked.enable_flash_late_interaction:
+        log.info("enable_flash_late_interaction changes nothing here.")
+    if asked.enable_chunked_processing:
+        raise _refused(
+            "enable_chunked_processing", "is not served", "Leave it out; longer inputs are cut, or refused, by on_long."
+        )
+    if asked.tok_pooling_type == "STEP":
+        raise _refused("tok_pooling_type", f"is 'STEP', which {name} cannot be read with", "Leave it out.")
+    for field in ("step_tag_id", "returned_token_ids"):
+        if getattr(asked, field) is not None:
+            raise _refused(field, "is given without STEP pooling", "Leave it out.")
+    wrong, kind = _meaningless(classifier)
+    for field in wrong:
+        if getattr(asked, field) is not None:
+            raise _refused(field, f"is given, but {name} is {kind}", "Leave it out.")
+
+
+def _meaningless(classifier: Classifying | None) -> tuple[tuple[str, ...], str]:
+    """Fields that say nothing about a kind of checkpoint, and what that kind is."""
+    if classifier is None:
+        return ("logit_mean", "logit_sigma"), "an embedder"
+    if classifier.head == "token":
+        return ("dimensions", "max_embed_len", "seq_pooling_type"), "a classifier of tokens"
+    return ("dimensions", "max_embed_len"), "a classifier"
+
+
+def _refused(field: str, why: str, fix: str) -> ConfigError:
+    return ConfigError(f"pooler_config.{field} {why}.", fix=fix, param=f"pooler_config.{field}")
+
+
+def steps(
+    listed: Modules | None,
+    classifier: Classifying | None,
+    transformer: Checkpoint,
+    nature: Nature,
+    asked: PoolerConfig,
+    sources: dict[str, str],
+) -> tuple[tuple[Step, ...], bool]:
+    """The steps of an embedder, and whether a Normalize ends them, which is not among them.
+
+    Raises:
+        CheckpointError: The steps are not those that sentence-transformers would take.
+        ConfigError: As `check`.
+    """
+    check(asked, classifier, transformer.name)
+    if classifier is not None:
+        names = ("steps", "normalize", "embedding_size")
+        sources.update(dict.fromkeys(names, "none: the checkpoint is a classifier"))
+        return (), False
+    return _pooled_steps(listed.steps if listed else (), transformer, nature, asked, sources)
+
+
+def _pooled_steps(
+    listed: tuple[Step, ...], transformer: Checkpoint, nature: Nature, asked: PoolerConfig, sources: dict[str, str]
+) -> tuple[tuple[Step, ...], bool]:
+    source = "modules.json" if listed else "default: no modules.json"
+    sources.update(dict.fromkeys(("steps", "pooling", "normalize"), source))
+    if not listed:
+        found: tuple[Step, ...] = (Pooling((nature.pooled,)),)
+        normalize = True
+    else:
+        _check_layers(listed, transformer)
+        # The last Normalize is applied to finished rows, where a request can cut them first or leave it out.
+        normalize = isinstance(listed[-1], Normalize)
+        found = listed[:-1] if normalize else listed
+    if asked.seq_pooling_type is not None:
+        modes = (asked.seq_pooling_type.lower(),)
+        found = tuple(replace(step, modes=modes) if isinstance(step, Pooling) else step for step in found)
+        sources["pooling"] = "user"
+    if asked.use_activation is not None:
+        normalize = asked.use_activation
+        sources["normalize"] = "user"
+    if not listed:
+        _say_default(transformer.name, nature, sources)
+    return found, normalize
+
+
+def _check_layers(listed: tuple[Step, ...], transformer: Checkpoint) -> None:
+    if any(layers_read(step) for step in listed) and not transformer.config.get("output_hidden_states"):
+        raise CheckpointError(
+            f"{listed[0].path}/config.json of {transformer.name} weighs the layers, but config.json does not say "
+            "output_hidden_states=true, so sentence-transformers would leave that module out.",
+            fix="Set output_hidden_states in config.json if the layers are to be weighed, else take the module out.",
+        )
+
+
+def _say_default(name: str, nature: Nature, sources: Mapping[str, str]) -> None:
+    token = "first token is pooled (cls)" if nature.pooled == "cls" else "last token is pooled (last)"
+    said = [f"its {token}"] if sources["pooling"] != "user" else []
+    said += ["normalised"] if sources["normalize"] != "user" else []
+    if said:
+        log.info("%s has no modules.json: %s.", name, " and ".join(said))
+
+
+def embedding_size(found: tuple[Step, ...], hidden_size: int, sources: dict[str, str]) -> int:
+    """Size of a finished row.
+
+    Raises:
+        CheckpointError: The steps do not fit each other.
+        ConfigError: They do not, since the user named another pooling.
+    """
+    sources["embedding_size"] = "config.json"
+    size = hidden_size
+    for step in found:
+        try:
+            size = size_after(step, size)
+        except CheckpointError as error:
+            if sources["pooling"] != "user":
+                raise
+            param = "pooler_config.seq_pooling_type"
+            raise ConfigError(error.what, fix="Leave out seq_pooling_type.", param=param) from error
+        if isinstance(step, (Dense, CNN, LSTM)):
+            sources["embedding_size"] = f"the config of {step.path}"
+    return size
+
+
+def matryoshka_dims(
+    raw: Mapping[str, Any], settings: ModelSettings, name: str, sources: dict[str, str]
+) -> tuple[int, ...] | None:
+    """Sizes that vectors may be cut to; () for none, None for any."""
+    sizes = raw.get("matryoshka_dimensions")
+    declared = isinstance(sizes, list) and bool(sizes)
+    sources["matryoshka_dims"] = "config.json: matryoshka_dimensions"
+    if settings.allow_any_dimensions:
+        if not declared and not raw.get("is_matryoshka"):
+            log.warning("%s declares no Matryoshka sizes; it may be cut to any, and may be worse for it.", name)
+        sources["matryoshka_dims"] = "user: allow_any_dimensions"
+        return None
+    if isinstance(sizes, list) and sizes:
+        return tuple(int(size) for size in sizes)
+    if raw.get("is_matryoshka"):
+        sources["matryoshka_dims"] = "config.json: is_matryoshka"
+        return None
+    sources["matryoshka_dims"] = "default"
+    return ()
+
+
+def dimensions(modules: Mapping[str, Any], asked: PoolerConfig, sources: dict[str, str]) -> int | None:
+    """Size that vectors are cut to where a request names none.
+
+    Args:
+        modules: `config_sentence_transformers.json`.
+    """
+    if asked.dimensions is not None:
+        sources["dimensions"] = "user"
+        return asked.dimensions
+    size = modules.get("truncate_dim")
+    sources["dimensions"] = "default" if size is None else "config_sentence_transformers.json: truncate_dim"
+    return None if size is None else int(size)
+
+
+def max_embed_len(asked: PoolerConfig, max_len: int, sources: dict[str, str]) -> int | None:
+    """Longest input of the embedding routes in tokens, None for the model's.
+
+    Raises:
+        ConfigError: It is above the model's.
+    """
+    sources["max_embed_len"] = "default" if asked.max_embed_len is None else "user"
+    if asked.max_embed_len is not None and asked.max_embed_len > max_len:
+        raise ConfigError(
+            f"pooler_config.max_embed_len ({asked.max_embed_len}) is greater than max_model_len ({max_len}).",
+            allowed="Longer inputs would be embedded in pieces, which is not served.",
+            param="pooler_config.max_embed_len",
+        )
+    return asked.max_embed_len
+
+
+def default_task(recipe: Recipe, asked: str | None, sources: dict[str, str]) -> str:
+    """The task where a request names none; an old name warns.
+
+    Raises:
+        UnsupportedTask: The checkpoint does not serve it.
+    """
+    if asked is None:
+        sources["default_task"] = "default: the first that the checkpoint serves"
+        return recipe.tasks[0]
+    task, warning = renamed_task(asked, recipe)
+    if task not in recipe.tasks:
+        raise UnsupportedTask(
+            f"Unsupported task: {asked!r}", allowed=f"Supported tasks: {recipe.tasks}", param="pooler_config.task"
+        )
+    if warning:
+        warnings.warn(f"pooler_config: {warning}", DeprecationWarning, stacklevel=2)
+    sources["default_task"] = "user"
+    return task
+
+
+def renamed_task(task: str, recipe: Recipe) -> tuple[str, str]:
+    """What an old name of a task means for a checkpoint, and a warning that names the new one.
+
+    A current name comes back as it is, with an empty warning.
+    """
+    classifier = recipe.classifier
+    is_cross_encoder = classifier is not None and classifier.head == "sequence" and len(classifier.labels) == 1
+    per_token = "token_classify" if "token_classify" in recipe.tasks else "token_embed"
+    new = {
+        "embedding": "embed",
+        "score": "classify" if is_cross_encoder else "embed",
+        "reward": per_token,
+        "encode": per_token,
+    }.get(task)
+    if new is None:
+        return task, ""
+    if new in recipe.tasks:
+        return new, f"task={task} is an old name, say task={new}"
+    default = recipe.tasks[0]
+    return default, f"task={task} is an old name of {new}, which this model does not serve; say task={default}"
