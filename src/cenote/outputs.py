@@ -108,7 +108,7 @@ class RequestOutput(Generic[T]):
         prompt_token_ids: Ids that the model read, special tokens included, after cutting.
         num_cached_tokens: How many of them a cache answered.
         finished: Always True; here for the reference's users.
-        num_cut_tokens: How many tokens were cut off to fit the limit.
+        num_cut_tokens: How many tokens were cut off to fit the limit, at least; of a long text only a start is counted.
         error: Why there is no answer, or None.
     """
 

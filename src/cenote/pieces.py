@@ -94,7 +94,9 @@ class Reader:
     def refuse_long_ones(self, encoded: Sequence[Encoded | None]) -> None:
         """Raise `TooLong` naming all inputs of the call that were cut, if there are any."""
         if any(item is not None and item.num_cut for item in encoded):
-            refuse_long([_full_length(item) for item in encoded], self.limit, self.recipe.name)
+            uncounted = {index for index, item in enumerate(encoded) if item is not None and not item.counted}
+            lengths = [_full_length(item) for item in encoded]
+            refuse_long(lengths, self.limit, self.recipe.name, uncounted=uncounted)
 
     def _encode(self, inputs: Sequence[Input]) -> list[Encoded]:
         return self.task.encode(
@@ -115,7 +117,8 @@ class Reader:
             if item is None or not item.num_cut:
                 continue
             try:
-                refuse_long([_full_length(item)], self.limit, self.recipe.name)
+                uncounted = () if item.counted else (0,)
+                refuse_long([_full_length(item)], self.limit, self.recipe.name, uncounted=uncounted)
             except TooLong as error:
                 piece.errors[piece.start + offset] = moved(error, piece.start + offset)
                 piece.encoded[offset] = None

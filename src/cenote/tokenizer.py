@@ -6,19 +6,22 @@ is `transformers.AutoTokenizer`: same ids, same segment ids, same tokens left af
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Encoding
 
 from .checkpoint import Checkpoint
 from .config import OnLong
 from .errors import BadInput, TooLong
 from .tokenizer_backends import Backend, Coded, Side, TextOrPair
 from .tokenizer_files import TokenizerFiles, read_files
+from .tokenizer_starts import CHARS_PER_TOKEN, LEAST_CHARS, MARGIN, start_of
 from .types import Encoded, Input, IntArray, Pair, Tokens
 
 _NAMED_OFFENDERS = 5
@@ -26,11 +29,15 @@ _NAMED_OFFENDERS = 5
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """One input with all its tokens; `source` and `coded` are None where the caller gave ids."""
+    """One input with its tokens; `source` and `coded` are None where the caller gave ids.
+
+    `whole` is False where the tokens are those of the start of a text alone, which are more than are wanted.
+    """
 
     ids: IntArray
     source: TextOrPair | None = None
     coded: Coded | None = None
+    whole: bool = True
 
 
 class Tokenizer:
@@ -105,7 +112,8 @@ class Tokenizer:
             TooLong: `on_long` is "refuse" and some inputs are too long; the error lists them all.
             BadInput: An id is not in the vocabulary, a text cannot be encoded as UTF-8, or nothing is left of an input.
         """
-        drafts = self._draft(inputs, prefix, add_special_tokens, model_name)
+        most = limit if on_long == "cut" and side == "right" else None
+        drafts = self._draft(inputs, prefix, add_special_tokens, model_name, most)
         if on_long == "refuse":
             refuse_long([len(draft.ids) for draft in drafts], limit, model_name)
         skip = self.prompt_length(prefix, add_special_tokens) if prefix and skip_prefix else 0
@@ -123,6 +131,10 @@ class Tokenizer:
         Raises:
             BadInput: The text cannot be encoded as UTF-8, or the tokenizer does not know where its tokens are.
         """
+        num_chars = max(LEAST_CHARS, CHARS_PER_TOKEN * most)
+        start = text if self._backend.crosses_spaces else start_of(text, num_chars)
+        if len(start) < len(text) and len(self._backend.spans(start)) >= most + MARGIN:
+            text = start
         _check_utf8(text, index)
         while len(spans := self._backend.spans(text)) > most:
             # Tokens may overlap in a character, and what is left may split otherwise: so look again.
@@ -161,17 +173,20 @@ class Tokenizer:
         ids = self._code([prefix], add_special_tokens)[0].ids
         return len(ids) - (1 if ids and ids[-1] in self._backend.special_ids else 0)
 
-    def _draft(self, inputs: Sequence[Input], prefix: str, add_special_tokens: bool, model_name: str) -> list[_Draft]:
+    def _draft(
+        self, inputs: Sequence[Input], prefix: str, add_special_tokens: bool, model_name: str, most: int | None
+    ) -> list[_Draft]:
+        """Tokens of all inputs; where more than `most` are not wanted, a long text may be read only so far."""
         sources = [None if isinstance(item, Tokens) else _source(item, prefix) for item in inputs]
-        coded = iter(self._code(sources, add_special_tokens))
+        coded = iter(self._code_starts(sources, add_special_tokens, most))
         drafts = []
         for index, (item, source) in enumerate(zip(inputs, sources, strict=True)):
             if isinstance(item, Tokens):
                 draft = _Draft(item.ids)
                 self._check_ids(item.ids, index, model_name, self._num_known)
             else:
-                row = next(coded)
-                draft = _Draft(np.array(row.ids, np.int32), source, row)
+                row, whole = next(coded)
+                draft = _Draft(np.array(row.ids, np.int32), source, row, whole)
                 if self._num_known < self.vocab_size:
                     self._check_ids(draft.ids, index, model_name, self._num_known)
             if len(draft.ids) == 0:
@@ -183,6 +198,27 @@ class Tokenizer:
                 )
             drafts.append(draft)
         return drafts
+
+    def _code_starts(
+        self, sources: Sequence[TextOrPair | None], add_special_tokens: bool, most: int | None
+    ) -> list[tuple[Coded, bool]]:
+        """Tokens of each source, or of a start that has clearly more than `most`, and whether it is the whole."""
+        num_chars = LEAST_CHARS if most is None else max(LEAST_CHARS, CHARS_PER_TOKEN * most)
+        starts = [source and _start(source, num_chars) for source in sources]
+        if most is None or all(map(operator.is_, starts, sources)) or self._backend.crosses_spaces:
+            return [(row, True) for row in self._code(sources, add_special_tokens)]
+        rows = iter(self._code(starts, add_special_tokens))
+        found: list[tuple[Coded, bool]] = []
+        for index, (source, start) in enumerate(zip(sources, starts, strict=True)):
+            if source is None or start is None:
+                continue
+            row, far = next(rows), num_chars
+            while start is not source and not _is_enough(source, start, row, most):
+                start = _start(source, far := 2 * far)
+                # The others are left out and keep their places, so that an error names the right one.
+                (row,) = self._code([*[None] * index, start], add_special_tokens)
+            found.append((row, start is source))
+        return found
 
     def _code(self, sources: Sequence[TextOrPair | None], add_special_tokens: bool) -> Sequence[Coded]:
         given = [source for source in sources if source is not None]
@@ -214,7 +250,7 @@ class Tokenizer:
             skip = max(self._num_leading if add_special_tokens else 0, skip - num_cut)
         # Where the prefix alone is too long, it is measured after the cut: without the special token at its end.
         most = len(ids) - (1 if kept.ids and kept.ids[-1] in self._backend.special_ids else 0)
-        return Encoded(ids, self._segments(draft.source, kept), min(skip, most), num_cut)
+        return Encoded(ids, self._segments(draft.source, kept), min(skip, most), num_cut, counted=draft.whole)
 
     def _check_ids(self, ids: NDArray[Any], index: int, model_name: str, below: int) -> None:
         outside = ids[(ids < 0) | (ids >= below)]
@@ -232,6 +268,27 @@ def _source(item: str | Pair, prefix: str) -> TextOrPair:
     return prefix + item if isinstance(item, str) else (prefix + item.text, item.text_pair)
 
 
+def _start(source: TextOrPair, num_chars: int) -> TextOrPair:
+    """`source` itself, or a start of it; of a pair only of the one text that is long."""
+    if isinstance(source, str):
+        return start_of(source, num_chars)
+    first, second = (start_of(text, num_chars) for text in source)
+    # How two long texts share the room depends on which is the longer one, so both must be read.
+    if (first is source[0]) == (second is source[1]):
+        return source
+    return first, second
+
+
+def _is_enough(source: TextOrPair, start: TextOrPair, row: Coded, most: int) -> bool:
+    """Whether `row`, the tokens of `start`, begins with all that a cut to `most` tokens would leave of `source`."""
+    if isinstance(start, str):
+        return len(row.ids) >= most + MARGIN
+    assert isinstance(row, Encoding)
+    counts = row.sequence_ids.count(0), row.sequence_ids.count(1)
+    long, other = counts if len(start[0]) < len(source[0]) else counts[::-1]
+    return long >= max(most, other) + MARGIN
+
+
 def _num_leading(framed: list[int], bare: list[int]) -> int:
     """How many special tokens stand before a text."""
     starts = range(len(framed) - len(bare) + 1)
@@ -243,11 +300,12 @@ def _cut_ids(ids: IntArray, limit: int, side: Side) -> Encoded:
     return Encoded(ids[: len(ids) - num_cut] if side == "right" else ids[num_cut:], num_cut=num_cut)
 
 
-def refuse_long(lengths: Sequence[int], limit: int, model_name: str) -> None:
+def refuse_long(lengths: Sequence[int], limit: int, model_name: str, *, uncounted: Collection[int] = ()) -> None:
     """Refuse a call if any of its inputs has more than `limit` tokens.
 
     Args:
         lengths: Tokens of each input of the call, in its order.
+        uncounted: Positions of inputs that have more than that.
         limit: Most tokens of one input.
         model_name: The model's name, for the message.
 
@@ -257,12 +315,15 @@ def refuse_long(lengths: Sequence[int], limit: int, model_name: str) -> None:
     offenders = [index for index, length in enumerate(lengths) if length > limit]
     if not offenders:
         return
-    named = [f"input {index} has {lengths[index]}" for index in offenders[:_NAMED_OFFENDERS]]
+    named = [
+        f"input {index} has {'more than ' if index in uncounted else ''}{lengths[index]}"
+        for index in offenders[:_NAMED_OFFENDERS]
+    ]
     if len(offenders) > len(named):
         named.append(f"and {len(offenders) - len(named)} more")
     listed = ", ".join(named)
     if len(offenders) == 1:
-        what = f"Input {offenders[0]} has {lengths[offenders[0]]} tokens, too many for {model_name}."
+        what = f"I{named[0][1:]} tokens, too many for {model_name}."
     else:
         what = f"{len(offenders)} of {len(lengths)} inputs have too many tokens for {model_name}: {listed}."
     raise TooLong(

@@ -6,11 +6,13 @@ import json
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, Protocol, TypeAlias
 
 from tokenizers import Encoding, Tokenizer, normalizers
 
 from .errors import BadInput
+from .tokenizer_starts import crosses_spaces
 
 Side: TypeAlias = Literal["left", "right"]
 """The end at which a too long input is cut."""
@@ -33,6 +35,10 @@ class Backend(Protocol):
 
     vocab_size: int
     special_ids: frozenset[int]
+
+    @property
+    def crosses_spaces(self) -> bool:
+        """Whether the tokens of a text's start may depend on what comes after the next space."""
 
     def encode(self, batch: Sequence[TextOrPair], add_special_tokens: bool) -> Sequence[Coded]:
         """Tokenise without any limit."""
@@ -64,6 +70,12 @@ class FastBackend:
         self.vocab_size = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
         added = tokenizer.get_added_tokens_decoder()
         self.special_ids = frozenset(i for i, token in added.items() if token.special)
+
+    @cached_property
+    def crosses_spaces(self) -> bool:
+        """As `Backend.crosses_spaces`; looks at the whole vocabulary, once, when the first long text comes."""
+        vocabulary: dict[str, int] = self._tokenizer.get_vocab(with_added_tokens=True)
+        return crosses_spaces(vocabulary.items(), lambda ids: self.decode(ids, False))
 
     def encode(self, batch: Sequence[TextOrPair], add_special_tokens: bool) -> Sequence[Encoding]:
         return self._tokenizer.encode_batch_fast(list(batch), add_special_tokens=add_special_tokens)
@@ -117,6 +129,7 @@ class SlowBackend:
         self._lock = threading.Lock()
         self.vocab_size = max(tokenizer.get_vocab().values(), default=-1) + 1
         self.special_ids = frozenset(tokenizer.all_special_ids)
+        self.crosses_spaces = True  # what its code does with a text is not known
 
     def encode(self, batch: Sequence[TextOrPair], add_special_tokens: bool) -> Sequence[Coded]:
         with self._lock:

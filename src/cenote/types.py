@@ -59,6 +59,7 @@ class Encoded:
         segments: Segment ids (0 for the first text of a pair, 1 for the second), int32 `[n]`; None means all 0.
         skip: How many leading tokens (those of a prompt) pooling leaves out.
         num_cut: How many tokens were cut off to fit the limit.
+        counted: Whether `num_cut` is all of them; False where only the start of a long text was tokenised.
         attended: How many leading tokens the others attend to; None for all. The tokens behind them, such as those
             that expand a query, look at these and are seen by none, not even by themselves.
         keep: Positions of the tokens whose rows are given out, int32, ascending; None for all.
@@ -68,6 +69,7 @@ class Encoded:
     segments: IntArray | None = None
     skip: int = 0
     num_cut: int = 0
+    counted: bool = True
     attended: int | None = None
     keep: IntArray | None = None
 
