@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,7 +10,7 @@ from .config import ModelSettings, PoolerConfig
 from .conversion import Kind
 from .errors import CheckpointError, ConfigError
 from .hf import Raw
-from .steps import Stage
+from .steps import Stage, StageNorm, Stages
 
 Head = Literal["sequence", "token"]
 
@@ -40,7 +40,7 @@ class Classifying:
 
 
 def classifying(
-    heads: Mapping[str, Sequence[Stage]],
+    heads: Mapping[str, Stages],
     raw: Mapping[str, Any],
     modules: Mapping[str, Any],
     kind: Kind,
@@ -90,10 +90,11 @@ def classifying(
     )
 
 
-def _pooling(first: Stage, asked: PoolerConfig) -> str:
+def _pooling(first: Stage | StageNorm, asked: PoolerConfig) -> str:
     if asked.seq_pooling_type is not None:
         return asked.seq_pooling_type.lower()
-    return {"first": "cls", "last": "last"}[first.row]
+    assert isinstance(first, Stage)
+    return {"first": "cls", "last": "last", "mean": "mean"}[first.row]
 
 
 def _labels(raw: Mapping[str, Any], sources: dict[str, str]) -> tuple[str, ...]:

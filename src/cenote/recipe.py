@@ -139,7 +139,7 @@ def resolve(checkpoint: Checkpoint, settings: ModelSettings) -> Recipe:
     name = str((raw.get("architectures") or [""])[0])
     kind = conversion.kind_of(name, listed is not None and bool(listed.steps), settings, sources)
     _check_belongs(listed, kind, raw, settings)
-    classifier = classifying(architecture.HEADS, raw, settings_st, kind, settings, sources)
+    classifier = classifying(models.heads(architecture, model), raw, settings_st, kind, settings, sources)
     nature = model.nature
     asked = settings.pooler_config
     steps, normalize = pooler.steps(listed, classifier, transformer, nature, asked, sources)

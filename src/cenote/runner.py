@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from .layers.packed import Packed, Wanted
 from .layers.pooling import Spans
 from .layers.token_steps import TokenRows
 from .recipe import Recipe
-from .steps import CNN, LSTM, Dense, LayerNorm, WeightedLayerPooling, WordWeights, layers_read
+from .steps import CNN, LSTM, Dense, LayerNorm, Stages, WeightedLayerPooling, WordWeights, layers_read
 from .tasks import find
 from .types import Batch, Encoded, FloatArray, ReadKey, Rows
 
@@ -120,14 +120,15 @@ def load_model(recipe: Recipe, plan: Plan) -> tuple[models.Model, Classifier | N
     architecture = models.find(recipe.transformer.config)
     with torch.device("meta"):
         model = architecture.Model(recipe.model)
-    stages = architecture.HEADS[recipe.classifier.head] if recipe.classifier else ()
+    heads = models.heads(architecture, recipe.model)
+    stages = heads[recipe.classifier.head] if recipe.classifier else ()
     stored = weights.Stored(weights.stored_tensors(recipe.transformer), architecture.PREFIXES, stages)
     weights.load(
         model,
         stored.backbone(),
         prefixes=architecture.PREFIXES,
         rename=architecture.RENAME,
-        ignored=(*architecture.IGNORED, *_unread(recipe, architecture)),
+        ignored=(*architecture.IGNORED, *_unread(recipe, heads)),
         dtype=plan.dtype,
         device=plan.device,
         name=recipe.name,
@@ -143,9 +144,9 @@ def load_model(recipe: Recipe, plan: Plan) -> tuple[models.Model, Classifier | N
     return model.eval(), classifier
 
 
-def _unread(recipe: Recipe, architecture: models.Architecture) -> list[tuple[str, str]]:
+def _unread(recipe: Recipe, heads: Mapping[str, Stages]) -> list[tuple[str, str]]:
     """Stored classifiers that are dropped where a classification checkpoint is pooled by its `modules.json`."""
     if recipe.classifier or not recipe.architecture.endswith("Classification"):
         return []
-    names = {stage.name for stages in architecture.HEADS.values() for stage in stages}
+    names = {stage.name for stages in heads.values() for stage in stages}
     return [(rf"^{re.escape(name)}\.(weight|bias)$", "a classifier that the modules do not read") for name in names]

@@ -118,13 +118,25 @@ class Stage:
         name: Of its stored tensors, without the family's prefix and without `.weight`.
         activation: One of `layers.linear.ACTIVATIONS`, or None.
         bias: Whether it has one; None where that is as the checkpoint stores it.
-        row: Of the first stage: which token of a text it reads.
+        row: Of the first stage: which token of a text it reads, or the mean over all.
     """
 
     name: str
     activation: str | None = None
     bias: bool | None = True
-    row: Literal["first", "last"] = "first"
+    row: Literal["first", "last", "mean"] = "first"
+
+
+@dataclass(frozen=True, slots=True)
+class StageNorm:
+    """A layer norm between the linear layers of a classifier; `name` and `bias` as in `Stage`.
+
+    `eps` is added to the variance.
+    """
+
+    name: str
+    eps: float
+    bias: bool | None = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +157,9 @@ class Nature:
 
 
 Step: TypeAlias = Pooling | Dense | LayerNorm | Normalize | WeightedLayerPooling | CNN | LSTM | WordWeights
+
+Stages: TypeAlias = tuple[Stage | StageNorm, ...]
+"""A classifier, from its first stage, which is linear, to its last, which gives one value per label."""
 
 
 def on_tokens(step: Step) -> bool:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from .checkpoint import Checkpoint
 from .errors import CheckpointError, WeightMismatch
 from .layers.linear import Linear
-from .steps import Stage
+from .steps import Stages
 
 # Names that TensorFlow's checkpoints gave to layer norms, still found in old folders.
 _LEGACY: Final = ((r"\.gamma$", ".weight"), (r"\.beta$", ".bias"))
@@ -60,7 +60,7 @@ class Stored:
         head: Name, without prefix -> tensor of the classifier; filled while `backbone` runs.
     """
 
-    def __init__(self, tensors: Iterable[tuple[str, Tensor]], prefixes: Sequence[str], stages: Sequence[Stage]) -> None:
+    def __init__(self, tensors: Iterable[tuple[str, Tensor]], prefixes: Sequence[str], stages: Stages) -> None:
         self.head: dict[str, Tensor] = {}
         self._tensors, self._prefixes = tensors, prefixes
         self._names = tuple(f"{stage.name}." for stage in stages)
@@ -119,12 +119,16 @@ def stored_dtype(checkpoint: Checkpoint) -> str:
 
 @dataclass
 class _Slot:
-    """Where one stored tensor goes: a parameter, or rows `start` to `stop` of one."""
+    """Where one stored tensor goes: a parameter, or rows `start` to `stop` of one.
+
+    `parts` are the names of those rows, where a parameter may be stored as one tensor or as several.
+    """
 
     module: nn.Module
     leaf: str
     rows: tuple[int, int] | None
     shape: tuple[int, ...]
+    parts: tuple[str, ...] = ()
 
 
 @dataclass
@@ -167,16 +171,17 @@ def load(
         if target not in slots:
             if not any(re.search(pattern, _stripped(stored, prefixes)) for pattern, _ in ignored):
                 audit.unused.append(stored)
-        elif target in audit.filled:
+        elif not audit.filled.isdisjoint((target, *slots[target].parts)):
             audit.twice.append(stored)
         elif tuple(tensor.shape) != slots[target].shape:
             audit.shapes.append(f"{stored} is {list(tensor.shape)}, config.json says {list(slots[target].shape)}")
         elif tensor.dtype not in _PLAIN_DTYPES:
             audit.kinds.append(f"{stored} is {str(tensor.dtype).removeprefix('torch.')}")
         else:
-            audit.filled.add(target)
+            audit.filled.update((target, *slots[target].parts))
             _put(slots[target], tensor, dtype, device)
-    _report(audit, sorted(set(slots) - audit.filled), name)
+    needed = {target for target, slot in slots.items() if not slot.parts}
+    _report(audit, sorted(needed - audit.filled), name)
 
 
 def _stripped(stored: str, prefixes: Sequence[str]) -> str:
@@ -204,8 +209,7 @@ def _slots(model: nn.Module) -> dict[str, _Slot]:
             for part, size in parts.items():
                 slots[f"{dot}{part}.{leaf}"] = _Slot(module, leaf, (start, start + size), (size, *shape[1:]))
                 start += size
-            if not parts:
-                slots[f"{dot}{leaf}"] = _Slot(module, leaf, None, shape)
+            slots[f"{dot}{leaf}"] = _Slot(module, leaf, None, shape, tuple(f"{dot}{part}.{leaf}" for part in parts))
     return slots
 
 

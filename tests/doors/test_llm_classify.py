@@ -19,6 +19,7 @@ from support.decoders import DECODERS
 from support.fixtures import Tiny
 from support.parity import BATCH_LIMIT, REFERENCE_LIMIT, cosine
 from support.references import Float32, worst_error
+from support.rotary import ROTARY
 from support.texts import edge_texts, paragraphs, short_texts
 
 Float64 = npt.NDArray[np.float64]
@@ -54,7 +55,7 @@ def worst(ours: Sequence[Any], reference: Sequence[Any] | Float32 | Float64) -> 
 
 
 @pytest.mark.parametrize("num_labels", [1, 2, 5])
-@pytest.mark.parametrize("model_type", [*MODEL_TYPES, *DECODERS])
+@pytest.mark.parametrize("model_type", [*MODEL_TYPES, *ROTARY, *DECODERS])
 def test_logits_equal_the_reference(tiny: Tiny, model_type: str, num_labels: int) -> None:
     folder = tiny(model_type, head="sequence_classification", num_labels=num_labels)
     reference = Reference(folder)
@@ -68,7 +69,7 @@ def test_logits_equal_the_reference(tiny: Tiny, model_type: str, num_labels: int
         assert worst(raw(llm, ITEMS[::-1])[::-1], together) <= BATCH_LIMIT
 
 
-@pytest.mark.parametrize("model_type", [*MODEL_TYPES, *(name for name in DECODERS if name != "gemma3_text")])
+@pytest.mark.parametrize("model_type", [*MODEL_TYPES, *ROTARY, *(name for name in DECODERS if name != "gemma3_text")])
 def test_token_logits_equal_the_reference(tiny: Tiny, model_type: str) -> None:
     folder = tiny(model_type, head="token_classification", num_labels=5)
     reference = Reference(folder, tokens=True)

@@ -25,7 +25,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from . import decoders
+from . import decoders, rotary
 from .saving import PLAIN, Saved, restyle
 from .vocab import tiny_tokenizer
 
@@ -51,10 +51,11 @@ RENAMED = {
         "hidden_act": "activation",
         "hidden_dropout_prob": "dropout",
         "attention_probs_dropout_prob": "attention_dropout",
-    }
+    },
+    **rotary.RENAMED,
 }
 # Families that have no such thing; asking for it is a mistake of the test.
-LACKING = {"distilbert": ("type_vocab_size", "layer_norm_eps"), "mpnet": ("type_vocab_size",)}
+LACKING = {"distilbert": ("type_vocab_size", "layer_norm_eps"), "mpnet": ("type_vocab_size",), **rotary.LACKING}
 SHAPE: dict[str, Any] = {
     "hidden_size": 60,
     "num_hidden_layers": 3,
@@ -69,6 +70,7 @@ SHAPE: dict[str, Any] = {
 }
 # What makes a family what it is, where its config's defaults do not.
 OWN_SHAPE: dict[str, dict[str, Any]] = {
+    **rotary.OWN_SHAPE,
     "deberta-v2": {
         "relative_attention": True,
         "position_buckets": 12,
@@ -112,7 +114,7 @@ def tiny_transformer(
     """Save a tiny random model with its config and tokenizer, and return `folder`.
 
     Args:
-        model_type: One of `MODEL_TYPES` or of `decoders.DECODERS`.
+        model_type: One of `MODEL_TYPES`, of `decoders.DECODERS` or of `rotary.OWN_SHAPE`.
         folder: Made if need be.
         seed: Another seed gives other weights; the tokenizer stays.
         head: What stands on the base model. Classifiers have 3 labels unless `num_labels` says otherwise.

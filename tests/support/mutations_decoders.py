@@ -267,8 +267,8 @@ DECODER_BLOCKS: Final = (
     Mutation(
         "norms after the halves swapped",
         "layers/decoder.py",
-        "_after(self.attention_post_norm, attended)",
-        "_after(self.inner_post_norm, attended)",
+        "_normed(self.attention_post_norm, attended)",
+        "_normed(self.inner_post_norm, attended)",
         (f"{HIDDEN}[gemma3_text]",),
     ),
     Mutation(

@@ -131,15 +131,15 @@ BLOCKS = (
     Mutation(
         "the two norms of a block swapped",
         "layers/blocks.py",
-        "return _normed(self.norm, self.down",
-        "return _normed(self.attention_norm, self.down",
+        "return _normed(self.norm, self.inner",
+        "return _normed(self.attention_norm, self.inner",
         (f"{HIDDEN}[mpnet]",),
     ),
     Mutation(
         "residual around the feed-forward lost",
         "layers/blocks.py",
-        "self.down(self.up(hidden_QD)).add_(hidden_QD)",
-        "self.down(self.up(hidden_QD))",
+        "self.inner(hidden_QD).add_(hidden_QD)",
+        "self.inner(hidden_QD)",
         (f"{HIDDEN}[distilbert]",),
     ),
     Mutation(
@@ -160,7 +160,7 @@ BLOCKS = (
         "numbers of layers off by one",
         "layers/blocks.py",
         "                inner[number + 1] = hidden_TD",
-        "                inner[number + 1] = block(hidden_TD, packed.bounds, of_layer, None)",
+        "                inner[number + 1] = block(hidden_TD, packed.bounds, of_layer, None, turn)",
         (f"{LAYERS}[bert]",),
     ),
     Mutation(

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from transformers import AutoConfig, AutoModel
 
-from . import decoders
+from . import decoders, rotary
 from .checkpoints import VARIANTS, tiny_transformer
 from .forwards import Backbone, backbone
 from .references import EXACT, Float32, Ids, ragged_ids, worst_error
@@ -33,6 +33,7 @@ CASES: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     # Distances beyond the last bucket, which real buckets of 256 start at 512.
     "deberta-v2-far": ("deberta-v2", {"max_positions": 700, "max_relative_positions": 512, "position_buckets": 256}),
     **decoders.VARIANTS,
+    **rotary.VARIANTS,
 }
 """Name -> model type and what is special in its config."""
 

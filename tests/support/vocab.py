@@ -39,7 +39,7 @@ def tiny_tokenizer(model_type: str, *, max_tokens: int, lowercase: bool = True) 
     Raises:
         ValueError: The family is not one of the makers'.
     """
-    if model_type in ("bert", "electra"):
+    if model_type in ("bert", "electra", "nomic_bert"):
         wordpiece = _wordpiece(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"), lowercase)
         return BertTokenizer(vocab=wordpiece, do_lower_case=lowercase, model_max_length=max_tokens)
     if model_type == "distilbert":
@@ -51,7 +51,7 @@ def tiny_tokenizer(model_type: str, *, max_tokens: int, lowercase: bool = True) 
     if model_type == "roberta":
         vocab, merges = _byte_bpe(("<s>", "<pad>", "</s>", "<unk>", "<mask>"))
         return RobertaTokenizer(vocab=vocab, merges=merges, model_max_length=max_tokens)
-    if model_type == "xlm-roberta":
+    if model_type in ("xlm-roberta", "gte", "new"):
         pieces = [*_scored("<s>", "<pad>", "</s>", "<unk>"), *_unigram(), ("<mask>", 0.0)]
         return XLMRobertaTokenizer(vocab=pieces, model_max_length=max_tokens)
     if model_type == "camembert":
@@ -60,6 +60,8 @@ def tiny_tokenizer(model_type: str, *, max_tokens: int, lowercase: bool = True) 
     if model_type == "deberta-v2":
         pieces = [*_scored("[PAD]", "[CLS]", "[SEP]", "[UNK]"), *_unigram(), ("[MASK]", 0.0)]
         return DebertaV2Tokenizer(vocab=pieces, model_max_length=max_tokens)
+    if model_type == "modernbert":
+        return _framed(max_tokens)
     if model_type in DECODERS:
         return _ended(max_tokens)
     raise ValueError(f"No tokenizer is made for {model_type!r}; allowed are the families of the makers.")
@@ -82,6 +84,27 @@ def _ended(max_tokens: int) -> PreTrainedTokenizerBase:
         tokenizer_object=tokenizer,
         eos_token="<|endoftext|>",
         pad_token="<|pad|>",
+        model_input_names=["input_ids", "attention_mask"],
+        model_max_length=max_tokens,
+    )
+
+
+def _framed(max_tokens: int) -> PreTrainedTokenizerBase:
+    """Byte-level BPE that frames texts as BERT does, and gives no segments."""
+    vocab, merges = _byte_bpe(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"))
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges))
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    frame = [(name, vocab[name]) for name in ("[CLS]", "[SEP]")]
+    tokenizer.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:0 [SEP]", frame)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        mask_token="[MASK]",
         model_input_names=["input_ids", "attention_mask"],
         model_max_length=max_tokens,
     )

@@ -1,6 +1,8 @@
 """The encoder of BERT and its family: attention, then a feed-forward, each added to its input and then normalised.
 
-Source: Vaswani et al. 2017 (arXiv 1706.03762), Devlin et al. 2018 (arXiv 1810.04805).
+Relatives turn queries and keys (rotary positions), gate the feed-forward, or leave out biases.
+
+Source: Vaswani et al. 2017 (arXiv 1706.03762), Devlin et al. 2018 (arXiv 1810.04805), Shazeer 2020 (arXiv 2002.05202).
 """
 
 from __future__ import annotations
@@ -11,9 +13,11 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..rope import Rope
 from .attention import PLAIN, Rule, attend
-from .linear import Linear
+from .linear import ACTIVATIONS, Linear
 from .packed import Bounds, Packed
+from .rope import Angles, Turn, rotate
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,10 @@ class EncoderShape:
         hidden_size, num_layers, num_heads, inner_size: `D`, the number of blocks, `H` and `I`.
         activation: Of the feed-forward, one of `linear.ACTIVATIONS`.
         norm_eps: Added to the variance in the layer norms.
+        gated: Whether the feed-forward multiplies a second product with the activated one.
+        attention_bias, up_bias, down_bias: Whether the linear layers of the attention have a bias, those into the
+            feed-forward, and the one out of it.
+        rope: Rotary positions of queries and keys, or None.
     """
 
     hidden_size: int
@@ -32,6 +40,40 @@ class EncoderShape:
     inner_size: int
     activation: str
     norm_eps: float
+    gated: bool = False
+    attention_bias: bool = True
+    up_bias: bool = True
+    down_bias: bool = True
+    rope: Rope | None = None
+
+
+class FeedForward(nn.Module):
+    """`down(activation(up(x)))`, `[T, D]` to `[T, D]`."""
+
+    def __init__(self, shape: EncoderShape) -> None:
+        super().__init__()
+        self.up = Linear(shape.hidden_size, shape.inner_size, bias=shape.up_bias, activation=shape.activation)
+        self.down = Linear(shape.inner_size, shape.hidden_size, bias=shape.down_bias)
+
+    def forward(self, hidden_TD: Tensor) -> Tensor:
+        out: Tensor = self.down(self.up(hidden_TD))
+        return out
+
+
+class GatedFeedForward(nn.Module):
+    """`down(activation(gate(x)) * up(x))`, `[T, D]` to `[T, D]`."""
+
+    def __init__(self, shape: EncoderShape) -> None:
+        super().__init__()
+        size, inner = shape.hidden_size, shape.inner_size
+        self.up_gate = Linear(size, 2 * inner, bias=shape.up_bias, parts={"up": inner, "gate": inner})
+        self.activation = ACTIVATIONS[shape.activation]
+        self.down = Linear(inner, size, bias=shape.down_bias)
+
+    def forward(self, hidden_TD: Tensor) -> Tensor:
+        up, gate = self.up_gate(hidden_TD).chunk(2, dim=1)
+        out: Tensor = self.down(self.activation(gate) * up)
+        return out
 
 
 class Block(nn.Module):
@@ -41,11 +83,11 @@ class Block(nn.Module):
         super().__init__()
         size = shape.hidden_size
         self.num_heads = shape.num_heads
-        self.qkv = Linear(size, 3 * size, parts={"query": size, "key": size, "value": size})
-        self.out = Linear(size, size)
+        parts = {"query": size, "key": size, "value": size}
+        self.qkv = Linear(size, 3 * size, bias=shape.attention_bias, parts=parts)
+        self.out = Linear(size, size, bias=shape.attention_bias)
         self.attention_norm = nn.LayerNorm(size, eps=shape.norm_eps)
-        self.up = Linear(size, shape.inner_size, activation=shape.activation)
-        self.down = Linear(shape.inner_size, size)
+        self.inner: nn.Module = GatedFeedForward(shape) if shape.gated else FeedForward(shape)
         self.norm = nn.LayerNorm(size, eps=shape.norm_eps)
         self.query: Linear | None = None
         self.key_value: Linear | None = None
@@ -57,7 +99,9 @@ class Block(nn.Module):
         """
         self.query, self.key_value = self.qkv.only("query"), self.qkv.only("key", "value")
 
-    def forward(self, hidden_TD: Tensor, bounds: Bounds, rule: Rule, rows_Q: Tensor | None) -> Tensor:
+    def forward(
+        self, hidden_TD: Tensor, bounds: Bounds, rule: Rule, rows_Q: Tensor | None, turn: Turn | None = None
+    ) -> Tensor:
         """`[T, D]` to `[Q, D]`: the rows `rows_Q`, or all of them. Keys and values are those of all tokens."""
         size = hidden_TD.shape[1]
         if rows_Q is None:
@@ -69,9 +113,11 @@ class Block(nn.Module):
             hidden_TD = hidden_TD[rows_Q]
             query_QD = self.query(hidden_TD)
         query, key, value = (part.unflatten(1, (self.num_heads, -1)) for part in (query_QD, key_TD, value_TD))
+        if turn is not None:
+            query, key = rotate(query, turn if rows_Q is None else turn.of_rows(rows_Q)), rotate(key, turn)
         attended = self.out(attend(query, key, value, bounds, rule))
         hidden_QD = _normed(self.attention_norm, attended.add_(hidden_TD))
-        return _normed(self.norm, self.down(self.up(hidden_QD)).add_(hidden_QD))
+        return _normed(self.norm, self.inner(hidden_QD).add_(hidden_QD))
 
 
 class Encoder(nn.Module):
@@ -80,12 +126,16 @@ class Encoder(nn.Module):
     def __init__(self, shape: EncoderShape, block: Callable[[EncoderShape], Block] = Block) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(block(shape) for _ in range(shape.num_layers))
+        self._rope = shape.rope
+        self._angles: Angles | None = None
 
     def prepare(self) -> None:
         """Only the last layer is asked for some rows; the others keep one product."""
         last = self.blocks[-1]
         assert isinstance(last, Block)
         last.split()
+        if self._rope is not None:
+            self._angles = Angles(self._rope, last.norm.weight.device)
 
     def forward(self, hidden_TD: Tensor, packed: Packed, rule: Rule | Sequence[Rule] = PLAIN) -> Hidden:
         """Hidden states `[T, D]` of the embeddings to those after the last layer, kept rows only.
@@ -97,13 +147,14 @@ class Encoder(nn.Module):
         """
         rules = [rule] * len(self.blocks) if isinstance(rule, Rule) else rule
         kept = packed.kept
+        turn = self._angles.turn(packed, hidden_TD.dtype) if self._angles else None
         inner = {0: hidden_TD} if 0 in packed.layers else {}
         last = len(self.blocks) - 1
         for number, (block, of_layer) in enumerate(zip(self.blocks, rules, strict=True)):
             if number == last and kept is not None:
-                hidden_TD = block(hidden_TD, kept.bounds, of_layer, kept.rows_Q)
+                hidden_TD = block(hidden_TD, kept.bounds, of_layer, kept.rows_Q, turn)
             else:
-                hidden_TD = block(hidden_TD, packed.bounds, of_layer, None)
+                hidden_TD = block(hidden_TD, packed.bounds, of_layer, None, turn)
             if number + 1 in packed.layers:
                 inner[number + 1] = hidden_TD
         return Hidden(hidden_TD, inner)

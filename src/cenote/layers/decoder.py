@@ -1,4 +1,6 @@
-"""The blocks of today's language models: normalise, attend, add; normalise, feed forward, add.
+"""The blocks of today's language models, and of encoders made like them.
+
+They normalise, attend, add; normalise, feed forward, add.
 
 What tells the families apart is data: biases, norms of queries and keys, norms after each half, the window and the
 rotary positions of each layer.
@@ -29,10 +31,12 @@ class DecoderShape:
     Args:
         hidden_size, num_heads, num_key_heads, head_size, inner_size: `D`, `H`, heads of keys and values, `K`, `I`.
         activation: Of the gate, one of `linear.ACTIVATIONS`.
-        norm_eps: Added to the mean square in the norms.
+        norm_eps: Added to the mean square, or the variance, in the norms.
         norm_offset: Added to the stored weights of the norms.
         qkv_bias, out_bias, inner_bias: Whether the linear layers have one.
-        fused: Whether query, key and value are stored as one tensor, and gate and up too.
+        layer_norm: Whether the norms subtract the mean too; else they divide by the root mean square alone.
+        norm_bias: Whether such a layer norm has a bias.
+        first_norm: Whether the first layer normalises what it attends to; the embeddings may be normalised already.
         query_key_norms: Whether each head of queries and keys is normalised before it is turned.
         post_norms: Whether the results of attention and feed-forward are normalised before they are added.
         causal: Whether a token sees no later one.
@@ -55,7 +59,9 @@ class DecoderShape:
     qkv_bias: bool = False
     out_bias: bool = False
     inner_bias: bool = False
-    fused: bool = False
+    layer_norm: bool = False
+    norm_bias: bool = False
+    first_norm: bool = True
     query_key_norms: bool = False
     post_norms: bool = False
     scale: float | None = None
@@ -89,13 +95,13 @@ class RMSNorm(nn.Module):
 class DecoderBlock(nn.Module):
     """One layer."""
 
-    def __init__(self, shape: DecoderShape) -> None:
+    def __init__(self, shape: DecoderShape, number: int) -> None:
         super().__init__()
         size, inner = shape.hidden_size, shape.inner_size
         parts = {name: heads * shape.head_size for name, heads in _heads(shape).items()}
         self.head_size, self.sizes = shape.head_size, tuple(parts.values())
-        self.attention_norm = _norm(shape)
-        self.qkv = Linear(size, sum(self.sizes), bias=shape.qkv_bias, parts=None if shape.fused else parts)
+        self.attention_norm = _norm(shape) if number or shape.first_norm else None
+        self.qkv = Linear(size, sum(self.sizes), bias=shape.qkv_bias, parts=parts)
         self.q_norm, self.k_norm = (
             RMSNorm(shape.head_size, shape.norm_eps, shape.norm_offset) if shape.query_key_norms else None
             for _ in range(2)
@@ -103,15 +109,14 @@ class DecoderBlock(nn.Module):
         self.out = Linear(self.sizes[0], size, bias=shape.out_bias)
         self.attention_post_norm = _norm(shape) if shape.post_norms else None
         self.inner_norm = _norm(shape)
-        halves = None if shape.fused else {"gate": inner, "up": inner}
-        self.gate_up = Linear(size, 2 * inner, bias=shape.inner_bias, parts=halves)
+        self.gate_up = Linear(size, 2 * inner, bias=shape.inner_bias, parts={"gate": inner, "up": inner})
         self.activation = ACTIVATIONS[shape.activation]
         self.down = Linear(inner, size, bias=shape.inner_bias)
         self.inner_post_norm = _norm(shape) if shape.post_norms else None
 
     def forward(self, hidden_TD: Tensor, bounds: Bounds, rule: Rule, turn: Turn, rows_Q: Tensor | None) -> Tensor:
         """`[T, D]` to `[Q, D]`: the rows `rows_Q`, or all of them. Keys and values are those of all tokens."""
-        qkv = self.qkv(self.attention_norm(hidden_TD)).split(self.sizes, dim=1)
+        qkv = self.qkv(_normed(self.attention_norm, hidden_TD)).split(self.sizes, dim=1)
         query, key, value = (part.unflatten(1, (-1, self.head_size)) for part in qkv)
         if self.k_norm is not None:
             key = self.k_norm(key)
@@ -121,9 +126,9 @@ class DecoderBlock(nn.Module):
         if self.q_norm is not None:
             query = self.q_norm(query)
         attended = self.out(attend(rotate(query, turn), key, value, bounds, rule))
-        hidden_QD = _after(self.attention_post_norm, attended).add_(hidden_TD)
+        hidden_QD = _normed(self.attention_post_norm, attended).add_(hidden_TD)
         gate, up = self.gate_up(self.inner_norm(hidden_QD)).chunk(2, dim=1)
-        return _after(self.inner_post_norm, self.down(self.activation(gate) * up)).add_(hidden_QD)
+        return _normed(self.inner_post_norm, self.down(self.activation(gate) * up)).add_(hidden_QD)
 
 
 class Decoder(nn.Module):
@@ -132,7 +137,7 @@ class Decoder(nn.Module):
     def __init__(self, shape: DecoderShape) -> None:
         super().__init__()
         self.shape = shape
-        self.blocks = nn.ModuleList(DecoderBlock(shape) for _ in shape.windows)
+        self.blocks = nn.ModuleList(DecoderBlock(shape, number) for number in range(len(shape.windows)))
         self.norm = _norm(shape)
         self._angles: dict[Rope, Angles] = {}
 
@@ -163,9 +168,11 @@ def _heads(shape: DecoderShape) -> dict[str, int]:
     return {"q": shape.num_heads, "k": shape.num_key_heads, "v": shape.num_key_heads}
 
 
-def _norm(shape: DecoderShape) -> RMSNorm:
+def _norm(shape: DecoderShape) -> RMSNorm | nn.LayerNorm:
+    if shape.layer_norm:
+        return nn.LayerNorm(shape.hidden_size, eps=shape.norm_eps, bias=shape.norm_bias)
     return RMSNorm(shape.hidden_size, shape.norm_eps, shape.norm_offset)
 
 
-def _after(norm: RMSNorm | None, rows: Tensor) -> Tensor:
+def _normed(norm: RMSNorm | nn.LayerNorm | None, rows: Tensor) -> Tensor:
     return rows if norm is None else norm.forward(rows)

@@ -29,14 +29,24 @@ class Embeddings(nn.Module):
         num_positions, num_segments: Rows of the tables of positions and segments; 0 for none.
         size: Columns.
         norm_eps: Added to the variance.
+        norm_bias: Whether the norm has a bias.
     """
 
-    def __init__(self, num_words: int, num_positions: int, num_segments: int, size: int, norm_eps: float) -> None:
+    def __init__(
+        self,
+        num_words: int,
+        num_positions: int,
+        num_segments: int,
+        size: int,
+        norm_eps: float,
+        *,
+        norm_bias: bool = True,
+    ) -> None:
         super().__init__()
         self.words = Table(num_words, size)
         self.positions = Table(num_positions, size) if num_positions else None
         self.segments = Table(num_segments, size) if num_segments else None
-        self.norm = nn.LayerNorm(size, eps=norm_eps)
+        self.norm = nn.LayerNorm(size, eps=norm_eps, bias=norm_bias)
 
     def forward(self, packed: Packed, positions_T: Tensor) -> Tensor:
         """Token ids to `[T, size]`."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +18,8 @@ from ..steps import (
     Normalize,
     Pooling,
     Stage,
+    StageNorm,
+    Stages,
     Step,
     WeightedLayerPooling,
     WordWeights,
@@ -82,15 +83,21 @@ class LayerNormLayer(nn.Module):
 
 
 class Classifier(nn.Module):
-    """Linear layers that end in one value per label, in float32."""
+    """Linear layers, and norms between them, that end in one value per label, in float32."""
 
-    def __init__(self, stages: Sequence[Stage], hidden_size: int, num_labels: int, pooling: str | None) -> None:
+    def __init__(self, stages: Stages, hidden_size: int, num_labels: int, pooling: str | None) -> None:
         super().__init__()
         self.pool = None if pooling is None else POOLS[pooling]
-        sizes = [hidden_size] * len(stages) + [num_labels]
         self.stages = nn.ModuleList(
-            Linear(size, next_size, bias=stage.bias is not False, activation=stage.activation)
-            for stage, (size, next_size) in zip(stages, pairwise(sizes), strict=True)
+            nn.LayerNorm(hidden_size, eps=stage.eps, bias=stage.bias is not False)
+            if isinstance(stage, StageNorm)
+            else Linear(
+                hidden_size,
+                num_labels if stage is stages[-1] else hidden_size,
+                bias=stage.bias is not False,
+                activation=stage.activation,
+            )
+            for stage in stages
         )
 
     def forward(self, rows: Tensor) -> Tensor:
@@ -153,7 +160,7 @@ class Heads:
 
 
 def build_classifier(
-    stages: Sequence[Stage],
+    stages: Stages,
     tensors: Mapping[str, Tensor],
     hidden_size: int,
     num_labels: int,
@@ -171,7 +178,7 @@ def build_classifier(
         WeightMismatch: A stage lacks a weight, or has one of another shape.
     """
     with torch.device("meta"):
-        known = [_as_stored(stage, tensors) for stage in stages]
+        known = tuple(_as_stored(stage, tensors) for stage in stages)
         classifier = Classifier(known, hidden_size, num_labels, pooling)
     classifier = classifier.to_empty(device=device)
     for stage, layer in zip(stages, classifier.stages, strict=True):
@@ -217,7 +224,7 @@ def activation_of(dotted: str) -> nn.Module:
         raise CheckpointError(f"The activation {dotted!r} needs arguments: {error}.", allowed=allowed) from error
 
 
-def _as_stored(stage: Stage, tensors: Mapping[str, Tensor]) -> Stage:
+def _as_stored(stage: Stage | StageNorm, tensors: Mapping[str, Tensor]) -> Stage | StageNorm:
     return replace(stage, bias=f"{stage.name}.bias" in tensors) if stage.bias is None else stage
 
 

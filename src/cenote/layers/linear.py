@@ -38,8 +38,8 @@ class Linear(nn.Module):
         in_features, out_features: Sizes; `weight` is `[out_features, in_features]`.
         bias: Whether a bias is added.
         activation: One of `ACTIVATIONS`, or None.
-        parts: Name -> rows, where a checkpoint keeps `weight` and `bias` as several tensors that are stacked here
-            in this order (query, key and value, say). The loader fills them by `NAME.PART.weight`.
+        parts: Name -> rows, where checkpoints keep `weight` and `bias` as several tensors that are stacked here in
+            this order (query, key and value, say), or as one. The loader fills `NAME.PART.weight` or `NAME.weight`.
     """
 
     def __init__(
@@ -71,6 +71,14 @@ class Linear(nn.Module):
         part.weight = nn.Parameter(self.weight[rows], requires_grad=False)
         part.bias = None if self.bias is None else nn.Parameter(self.bias[rows], requires_grad=False)
         return part
+
+    def transposed(self) -> Linear:
+        """A layer without bias and activation whose weight is this one's transposed; before `prepare`."""
+        assert self.weight is not None
+        with torch.device("meta"):
+            other = Linear(self.out_features, self.in_features, bias=False)
+        other.weight = nn.Parameter(self.weight.t(), requires_grad=False)
+        return other
 
     def prepare(self) -> None:
         """Choose how to compute, once, after loading; packs the weight for oneDNN where that is possible."""

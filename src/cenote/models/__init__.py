@@ -3,24 +3,25 @@
 A file gives `Config.from_hf(raw)`, `Model(config)` whose `forward(packed)` returns `Hidden`, and as data `PREFIXES`
 (stripped from the names of stored tensors), `RENAME` (the rest of the way to our names), `IGNORED` (stored tensors
 that are of no use here, each with the reason) and `HEADS` (the classifier of whole texts, `sequence`, and of tokens,
-`token`). Nothing else in Cenote knows an architecture.
+`token`; a function of the config where that says more of them). Nothing else in Cenote knows an architecture.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, Self, cast
 
 from .. import plugins
 from ..errors import UnknownArchitecture
 from ..layers.blocks import Hidden
 from ..layers.packed import Packed
-from ..steps import Nature, Stage
+from ..steps import Nature, Stages
 
 ALIASES: Final[Mapping[str, str]] = {
     "xlm-roberta": "roberta",
     "camembert": "roberta",
+    "new": "gte",
 }
 """Checkpoints that are another family under a new name: `model_type` -> file."""
 
@@ -66,7 +67,13 @@ class Architecture(Protocol):
     PREFIXES: Sequence[str]
     RENAME: Sequence[tuple[str, str]]
     IGNORED: Sequence[tuple[str, str]]
-    HEADS: Mapping[str, Sequence[Stage]]
+    HEADS: Mapping[str, Stages] | Callable[[Any], Mapping[str, Stages]]
+
+
+def heads(architecture: Architecture, config: ModelConfig) -> Mapping[str, Stages]:
+    """The classifiers that the checkpoints of an architecture can have."""
+    given = architecture.HEADS
+    return given(config) if callable(given) else given
 
 
 def find(raw: Mapping[str, Any]) -> Architecture:

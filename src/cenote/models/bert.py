@@ -25,8 +25,8 @@ RENAME = (
     (r"^encoder\.layer\.(\d+)\.attention\.self\.(query|key|value)\.", r"encoder.blocks.\1.qkv.\2."),
     (r"^encoder\.layer\.(\d+)\.attention\.output\.dense\.", r"encoder.blocks.\1.out."),
     (r"^encoder\.layer\.(\d+)\.attention\.output\.LayerNorm\.", r"encoder.blocks.\1.attention_norm."),
-    (r"^encoder\.layer\.(\d+)\.intermediate\.dense\.", r"encoder.blocks.\1.up."),
-    (r"^encoder\.layer\.(\d+)\.output\.dense\.", r"encoder.blocks.\1.down."),
+    (r"^encoder\.layer\.(\d+)\.intermediate\.dense\.", r"encoder.blocks.\1.inner.up."),
+    (r"^encoder\.layer\.(\d+)\.output\.dense\.", r"encoder.blocks.\1.inner.down."),
     (r"^encoder\.layer\.(\d+)\.output\.LayerNorm\.", r"encoder.blocks.\1.norm."),
 )
 IGNORED = (

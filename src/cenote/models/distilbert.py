@@ -21,8 +21,8 @@ RENAME = (
     (r"^transformer\.layer\.(\d+)\.attention\.v_lin\.", r"encoder.blocks.\1.qkv.value."),
     (r"^transformer\.layer\.(\d+)\.attention\.out_lin\.", r"encoder.blocks.\1.out."),
     (r"^transformer\.layer\.(\d+)\.sa_layer_norm\.", r"encoder.blocks.\1.attention_norm."),
-    (r"^transformer\.layer\.(\d+)\.ffn\.lin1\.", r"encoder.blocks.\1.up."),
-    (r"^transformer\.layer\.(\d+)\.ffn\.lin2\.", r"encoder.blocks.\1.down."),
+    (r"^transformer\.layer\.(\d+)\.ffn\.lin1\.", r"encoder.blocks.\1.inner.up."),
+    (r"^transformer\.layer\.(\d+)\.ffn\.lin2\.", r"encoder.blocks.\1.inner.down."),
     (r"^transformer\.layer\.(\d+)\.output_layer_norm\.", r"encoder.blocks.\1.norm."),
 )
 IGNORED = (

@@ -30,7 +30,7 @@ class Config(llama.Config):
     @classmethod
     def from_hf(cls, raw: Mapping[str, Any]) -> Self:
         """Read `config.json`; there is a window only where it names one."""
-        config = cls.plain(raw, {"rms_norm_eps": 1e-5, "original_max_position_embeddings": 4096}).shaped(fused=True)
+        config = cls.plain(raw, {"rms_norm_eps": 1e-5, "original_max_position_embeddings": 4096})
         if raw.get("sliding_window") is None:
             return config
         far = llama.distance(Raw(raw).size("sliding_window"), causal=config.nature.causal)
