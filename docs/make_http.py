@@ -43,11 +43,24 @@ prefix, which leaves no doubt where dialects share one. Where keys are set, all 
 
 ## Errors
 
-`{"error": {"message", "type", "param", "code"}}`, where `code` is the status and `param` the field at fault.
+`{"error": {"message", "type", "param", "code"}}`, where `code` is the status and `param` the field at fault. On routes
+of Cohere it is `{"message", "id"}`, where `id` is the request's, and a task that the model does not serve is 400.
 """
 _AFTER_ERRORS = """
 A request for a task that the model does not serve is 501 on `/v1/embeddings` and `/classify`, 400 on `/pooling` (its
 field `task` is at fault) and 404 on the routes of scores, as if the route were not there.
+
+## Paths that dialects share
+
+A request of one of Cohere's own clients is known by its header `x-fern-sdk-name: cohere`; on `/v1/rerank`,
+`/v2/rerank`, `/v1/models` and what lies below, it is answered as Cohere answers. All others get the answers of the
+reference and of OpenAI there. `/cohere/...` leaves no doubt.
+
+Cohere's `input_type` chooses a prompt of the model: the one of that name, for `search_query` also `query`, for
+`search_document` also `document`, `passage` or `corpus`. Where none fits there is no prompt, and `meta.warnings` says
+so. `int8` and `uint8` vectors take their ranges from `--calibration`; without it from a small sample of texts, with a
+warning. `/v1/classify` on an embedder gives each text the label whose examples are nearest on average; its confidences
+rank, and are no calibrated probabilities. A classifier answers with its own labels, and takes no examples.
 
 ## Conversations
 

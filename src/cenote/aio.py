@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar, overload
 
 from . import options
 from .answers import as_array, classification_outputs, embedding_outputs, pooling_outputs, scoring_outputs
+from .calibration import in_precision
 from .llm import LLM, PIECE, PIECES_AHEAD, Output, Params, check_output
 from .outputs import (
     ClassificationRequestOutput,
@@ -19,6 +20,7 @@ from .outputs import (
     RerankResult,
     ScoringRequestOutput,
 )
+from .precisions import Precision, check
 from .recipe import Recipe
 from .started import Started
 from .types import FloatArray, Outcome
@@ -61,20 +63,23 @@ class AsyncLLM:
         self, prompts: Any, *, output: Literal["objects"] = "objects", **more: Any
     ) -> list[EmbeddingRequestOutput]: ...
     async def embed(
-        self, prompts: Any, *, output: Output = "objects", **more: Any
+        self, prompts: Any, *, output: Output = "objects", precision: Precision = "float32", **more: Any
     ) -> list[EmbeddingRequestOutput] | FloatArray:
         """`LLM.embed`, awaited."""
         check_output(output)
         options.check_served("embed", self.recipe)
-        outcome = await self._run(prompts, "embed", **more)
+        check(precision)
+        started = await _off_the_loop(Started.cancel, self._llm.start, prompts, "embed", **more)
+        outcome = await self._in_precision(started, precision)
         return as_array(outcome) if output == "numpy" else embedding_outputs(outcome)
 
     async def embed_iter(
-        self, prompts: Iterable[Any], *, output: Output = "objects", **more: Any
+        self, prompts: Iterable[Any], *, output: Output = "objects", precision: Precision = "float32", **more: Any
     ) -> AsyncIterator[Any]:
         """`LLM.embed_iter`, awaited one vector at a time; `prompts` is read between awaits, so it should not block."""
         check_output(output)
         options.check_served("embed", self.recipe)
+        check(precision)
         source = iter(prompts)
         ahead: deque[Started] = deque()
         try:
@@ -83,7 +88,7 @@ class AsyncLLM:
                     ahead.append(await _off_the_loop(Started.cancel, self._llm.start, piece, "embed", **more))
                 if not ahead:
                     return
-                outcome = await ahead.popleft().outcome()
+                outcome = await self._in_precision(ahead.popleft(), precision)
                 for one in as_array(outcome) if output == "numpy" else embedding_outputs(outcome):
                     yield one
         finally:
@@ -123,6 +128,11 @@ class AsyncLLM:
     async def _run(self, *args: Any, **more: Any) -> Outcome:
         started = await _off_the_loop(Started.cancel, self._llm.start, *args, **more)
         return await started.outcome()
+
+    async def _in_precision(self, started: Started, precision: Precision) -> Outcome:
+        outcome = await started.outcome()
+        # The first one-byte vectors wait for the sample.
+        return await asyncio.to_thread(in_precision, self._llm.engine, started.params, outcome, precision)
 
     async def _score(self, *args: Any, **more: Any) -> tuple[Plan, Outcome, Scores]:
         planned, started = await _off_the_loop(lambda both: both[1].cancel(), self._llm.start_score, *args, **more)

@@ -133,6 +133,9 @@ class ModelSettings:
     chat_template: str | None = setting(
         None, "Jinja template, inline or its path, for conversations and for the pairs of a cross-encoder."
     )
+    calibration: str | None = setting(
+        None, "File of `cenote calibrate`: the ranges of int8 and uint8 vectors; unset, those of sample texts."
+    )
     trust_remote_code: bool = setting(False, "Accepted for the reference's users; no remote code is ever needed.")
 
 

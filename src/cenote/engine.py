@@ -20,9 +20,10 @@ from .forward import Answered, Failed, RunsBatches, forward
 from .scheduler import Lane, Pending, Scheduler
 from .shared import Shared
 from .stats import Snapshot, Stats
-from .types import Input, Length, Outcome
+from .types import FloatArray, Input, Length, Outcome
 
 if TYPE_CHECKING:
+    from .precisions import Calibration
     from .recipe import Recipe
     from .tokenizer import Tokenizer
 
@@ -45,6 +46,10 @@ class Engine:
         runner: Its loaded model.
         machine: Sizes of batches and of the queue.
         shared: What it shares with the other engines.
+        calibration: Ranges of its one-byte vectors; None leaves them to a sample.
+
+    Attributes:
+        sample_ranges: Those that the sample gave, by (dimensions, normalize); `calibration` fills it.
     """
 
     def __init__(
@@ -55,9 +60,12 @@ class Engine:
         runner: RunsBatches,
         machine: MachineSettings,
         shared: Shared,
+        calibration: Calibration | None = None,
     ) -> None:
         self.name, self.aliases = names[0], tuple(names[1:])
         self.recipe, self.tokenizer, self.runner = recipe, tokenizer, runner
+        self.calibration = calibration
+        self.sample_ranges: dict[tuple[int | None, bool | None], FloatArray] = {}
         self.stats = Stats()
         self._machine, self._shared = machine, shared
         self._scheduler: Scheduler[Call] = Scheduler()

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from . import conversion, inputs, options
 from .answers import as_array, classification_outputs, embedding_outputs, pooling_outputs, scoring_outputs
+from .calibration import in_precision
 from .errors import BadInput
 from .outputs import (
     ClassificationRequestOutput,
@@ -22,6 +23,7 @@ from .outputs import (
     RerankResult,
     ScoringRequestOutput,
 )
+from .precisions import Precision, check
 from .registry import Registry
 from .started import Part, Started, UseTqdm, score_parts
 from .types import FloatArray, Input, Length
@@ -108,18 +110,28 @@ class LLM:
         self, prompts: Any, *, output: Literal["objects"] = "objects", **more: Any
     ) -> list[EmbeddingRequestOutput]: ...
     def embed(
-        self, prompts: Any, *, output: Output = "objects", use_tqdm: UseTqdm = True, **more: Any
+        self,
+        prompts: Any,
+        *,
+        output: Output = "objects",
+        precision: Precision = "float32",
+        use_tqdm: UseTqdm = True,
+        **more: Any,
     ) -> list[EmbeddingRequestOutput] | FloatArray:
         """One vector per prompt, in order.
 
         Args:
-            output: `objects` as the reference has them, or `numpy` for one float32 array `[N, E]`.
+            output: `objects` as the reference has them, or `numpy` for one array `[N, E]`.
+            precision: `float32`, or fewer bits as `precisions.quantize` has them; the ranges of `int8` and `uint8` are
+                those of the setting `calibration`, else of sample texts, which is logged.
             more: `pooling_params`, `lora_request`, `tokenization_kwargs`, and the fields of `tasks.embed.Params`:
                 `normalize`, `dimensions`, `prompt_name`, `prompt`.
         """
         check_output(output)
         options.check_served("embed", self.recipe)
-        outcome = self.start(prompts, "embed", **more).finish(use_tqdm)
+        check(precision)
+        started = self.start(prompts, "embed", **more)
+        outcome = in_precision(self.engine, started.params, started.finish(use_tqdm), precision)
         return as_array(outcome) if output == "numpy" else embedding_outputs(outcome)
 
     @overload
@@ -128,12 +140,15 @@ class LLM:
     def embed_iter(
         self, prompts: Iterable[Any], *, output: Literal["objects"] = "objects", **more: Any
     ) -> Iterator[EmbeddingRequestOutput]: ...
-    def embed_iter(self, prompts: Iterable[Any], *, output: Output = "objects", **more: Any) -> Iterator[Any]:
+    def embed_iter(
+        self, prompts: Iterable[Any], *, output: Output = "objects", precision: Precision = "float32", **more: Any
+    ) -> Iterator[Any]:
         """Vectors of a stream of prompts, in order, with bounded memory.
 
         Args:
             prompts: Any iterable; it is read a few thousand prompts ahead.
-            output: `objects`, or `numpy` for one float32 array `[E]` per prompt.
+            output: `objects`, or `numpy` for one array `[E]` per prompt.
+            precision: As in `embed`.
             more: As in `embed`.
 
         Raises:
@@ -141,6 +156,7 @@ class LLM:
         """
         check_output(output)
         options.check_served("embed", self.recipe)
+        check(precision)
         source = iter(prompts)
         ahead: deque[Started] = deque()
         try:
@@ -149,11 +165,12 @@ class LLM:
                     ahead.append(self.start(piece, "embed", **more))
                 if not ahead:
                     return
-                outcome = ahead.popleft().finish()
+                started = ahead.popleft()
+                outcome = in_precision(self.engine, started.params, started.finish(), precision)
                 yield from as_array(outcome) if output == "numpy" else embedding_outputs(outcome)
         finally:
-            for started in ahead:
-                started.cancel()
+            for left in ahead:
+                left.cancel()
 
     def classify(self, prompts: Any, *, use_tqdm: UseTqdm = True, **more: Any) -> list[ClassificationRequestOutput]:
         """One value per label for each prompt, in order.

@@ -22,6 +22,7 @@ from .shared import Shared
 from .worker import Workers
 
 if TYPE_CHECKING:
+    from .precisions import Calibration
     from .recipe import Recipe
 
 log = logging.getLogger(__name__)
@@ -89,6 +90,7 @@ class Registry:
         names = tuple(names) or (checkpoint.name,)
         self._check_free(names)
         # Messages name a model as clients know it, not by the folder it lies in.
+        calibration = _calibration(settings.calibration)
         recipe = replace(recipes.resolve(checkpoint, settings), name=names[0])
         words = open_checkpoint(settings.tokenizer) if settings.tokenizer else recipe.transformer
         # Reading a large vocabulary takes about as long as mapping the weights.
@@ -103,7 +105,7 @@ class Registry:
         if self.machine.keep_freed_memory:
             why_not = keep_freed_memory()
             log.debug("Freed memory is %s.", f"not kept: {why_not}" if why_not else "kept")
-        return self._serve(Engine(names, recipe, loading.result(), runner, self.machine, self._shared))
+        return self._serve(Engine(names, recipe, loading.result(), runner, self.machine, self._shared, calibration))
 
     def get(self, name: str | None = None) -> Engine:
         """The model that answers to `name`; None or "" means the only one.
@@ -193,6 +195,12 @@ def _check_not_forked() -> None:
             allowed="torch cannot go on in such a fork.",
             fix="Start children with multiprocessing's spawn, or load models in children only.",
         )
+
+
+def _calibration(path: str | None) -> Calibration | None:
+    from .precisions import Calibration
+
+    return None if path is None else Calibration.load(path)
 
 
 def _default_runner(recipe: Recipe, machine: MachineSettings) -> RunsBatches:

@@ -63,6 +63,11 @@ class Started:
 
     parts: Sequence[Part]
 
+    @property
+    def params(self) -> list[Any]:
+        """The options of each call, as its task has them."""
+        return [part.call.reader.params for part in self.parts]
+
     @classmethod
     def of(cls, parts: Iterable[Part]) -> Started:
         """Start the parts one after the other; where one is refused, none is left running."""

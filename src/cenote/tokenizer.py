@@ -146,6 +146,14 @@ class Tokenizer:
         """How many tokens a text has, special tokens included."""
         return len(self._code([text], True)[0].ids)
 
+    def ids_of(self, text: str, add_special_tokens: bool) -> list[int]:
+        """Ids of a text, however many; none where it is empty and nothing is added.
+
+        Raises:
+            BadInput: The text cannot be encoded as UTF-8.
+        """
+        return list(self._code([text], add_special_tokens)[0].ids)
+
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
         """The text of `ids`, as near as the tokenizer can tell it.
 

@@ -11,6 +11,7 @@ import click
 from .. import config
 from ..errors import BadInput, CenoteError, CheckpointError, ConfigError, MissingExtra, ModelNotFound
 from .about import download, env, inspect
+from .calibrate import calibrate
 from .classify import classify
 from .embed import embed
 from .options import DEBUG_KEY
@@ -90,5 +91,5 @@ def app() -> None:
     """Embeddings, labels and scores of texts by transformer models, from the shell."""
 
 
-for _command in (embed, classify, score, rerank, serve, inspect, download, env):
+for _command in (embed, classify, score, rerank, serve, calibrate, inspect, download, env):
     app.add_command(_command)

@@ -17,7 +17,7 @@ from . import bodies, openapi, ops, refusals
 from .door import Door
 from .front import Front
 from .refusals import Refusal
-from .route import Dialects, Route, by_header, by_place
+from .route import Dialects, Route, by_header, by_place, expected
 from .routes import ROUTES
 from .traffic import EngineMetrics
 
@@ -63,9 +63,10 @@ def _endpoint(door: Door, rows: Sequence[Route]) -> Callable[[Request], Awaitabl
 
 
 async def _answer(door: Door, rows: Sequence[Route], request: Request) -> Response:
+    rows = by_header(rows, request.headers)
     if rows[0].request is None:
-        return await rows[0].answer(door, request, None)
-    decoded = await bodies.read(request, by_header(rows, request.headers), door.settings.max_body_bytes)
+        return await expected(rows).answer(door, request, None)
+    decoded = await bodies.read(request, rows, door.settings.max_body_bytes)
     request.state.dialect = decoded.route.dialect
     response = await decoded.route.answer(door, request, decoded.body)
     if decoded.ignored:

@@ -39,7 +39,7 @@ def document(routes: Sequence[Route], *, version: str, keys: bool) -> bytes:
 
 def _operation(rows: Sequence[Route], path: str, keys: bool) -> dict[str, Any]:
     """What a path does; a body and an answer are those of any of its rows."""
-    first, guarded = rows[0], keys and not rows[0].open
+    first, guarded = rows[-1], keys and not rows[-1].open
     operation: dict[str, Any] = {
         "operationId": f"{first.method}{path}",
         "summary": first.summary,
@@ -60,7 +60,7 @@ def _operation(rows: Sequence[Route], path: str, keys: bool) -> dict[str, Any]:
 
 
 def _answered(rows: Sequence[Route]) -> dict[str, Any]:
-    first = rows[0]
+    first = rows[-1]
     if first.response is None:
         return {"description": "All is well; the body is empty."}
     if isinstance(first.response, str):

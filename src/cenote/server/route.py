@@ -125,6 +125,7 @@ class Dialects:
         self._rows: dict[str, list[Route]] = {}
         for (path, _), rows in by_place(routes).items():
             self._rows.setdefault(path, []).extend(rows)
+        self._varying = [(path.partition("{")[0], rows) for path, rows in self._rows.items() if "{" in path]
         self._by_prefix = {one.name: one for row in routes for one in (row.dialect, *row.also) if one.prefixed}
 
     def at(self, path: str, headers: Mapping[str, str]) -> Dialect:
@@ -132,5 +133,5 @@ class Dialects:
         prefix = path[1:].partition("/")[0]
         if prefix in self._by_prefix:
             return self._by_prefix[prefix]
-        rows = self._rows.get(path)
+        rows = self._rows.get(path) or next((some for start, some in self._varying if path.startswith(start)), None)
         return expected(by_header(rows, headers)).dialect if rows else OPS

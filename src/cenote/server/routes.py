@@ -6,10 +6,12 @@ rows with a deciding header first, then rows with deciding keys, then the one th
 
 from __future__ import annotations
 
-from . import classify, invocations, openai, ops, pooling, scoring, vllm
+from . import classify, cohere, cohere_more, invocations, openai, ops, pooling, scoring, vllm
 from .route import Route
 
 ROUTES: tuple[Route, ...] = (
+    *cohere.ROUTES,
+    *cohere_more.ROUTES,
     *openai.ROUTES,
     *classify.ROUTES,
     *scoring.ROUTES,

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ..engine import Engine
     from .door import Door
 
-_NO_LIMIT = 2**31 - 1
 # Of work, so to speak: tokenising costs more per byte than encoding an answer.
 _BYTES_PER_CHAR = 16
 _BYTES_PER_ID = 64
@@ -75,22 +74,36 @@ async def tokenize(door: Door, request: Request, body: TokenizeRequest) -> Respo
     engine = door.model(body.model)
     text = await _text(door, engine, body)
     add = body.messages is None if body.add_special_tokens is None else body.add_special_tokens
-    answer = await calls.aside(len(text) * _BYTES_PER_CHAR, _tokenize, engine, text, add, bool(body.return_token_strs))
+    answer = await tokens_of(engine, text, add, bool(body.return_token_strs))
     return Response(msgspec.json.encode(answer), media_type="application/json")
 
 
 async def detokenize(door: Door, request: Request, body: DetokenizeRequest) -> Response:
     """Answer `POST /detokenize`."""
     engine = door.model(body.model)
-    outside = next((one for one in body.tokens if one >= engine.tokenizer.vocab_size), None)
+    text = await text_of(engine, body.tokens)
+    return Response(msgspec.json.encode(DetokenizeResponse(prompt=text)), media_type="application/json")
+
+
+async def tokens_of(engine: Engine, text: str, add_special_tokens: bool, with_strings: bool) -> TokenizeResponse:
+    """The tokens of a text, however long it is."""
+    return await calls.aside(len(text) * _BYTES_PER_CHAR, _tokenize, engine, text, add_special_tokens, with_strings)
+
+
+async def text_of(engine: Engine, tokens: list[int]) -> str:
+    """The text of token ids.
+
+    Raises:
+        BadInput: One is not in the vocabulary.
+    """
+    outside = next((one for one in tokens if one >= engine.tokenizer.vocab_size), None)
     if outside is not None:
         raise BadInput(
             f"Token id {outside} is out of vocabulary.",
             allowed=f"Token ids of {engine.name} go from 0 to {engine.tokenizer.vocab_size - 1}.",
             param="tokens",
         )
-    text = await calls.aside(len(body.tokens) * _BYTES_PER_ID, engine.tokenizer.decode, body.tokens)
-    return Response(msgspec.json.encode(DetokenizeResponse(prompt=text)), media_type="application/json")
+    return await calls.aside(len(tokens) * _BYTES_PER_ID, engine.tokenizer.decode, tokens)
 
 
 async def _text(door: Door, engine: Engine, body: TokenizeRequest) -> str:
@@ -117,10 +130,7 @@ async def _text(door: Door, engine: Engine, body: TokenizeRequest) -> str:
 
 
 def _tokenize(engine: Engine, text: str, add_special_tokens: bool, with_strings: bool) -> TokenizeResponse:
-    (encoded,) = engine.tokenizer.encode(
-        [text], limit=_NO_LIMIT, add_special_tokens=add_special_tokens, model_name=engine.name
-    )
-    ids = encoded.ids.tolist()
+    ids = engine.tokenizer.ids_of(text, add_special_tokens)
     strings = engine.tokenizer.token_strings(ids) if with_strings else None
     return TokenizeResponse(count=len(ids), max_model_len=engine.recipe.max_len, tokens=ids, token_strs=strings)
 

@@ -148,6 +148,15 @@ def score_type(recipe: Recipe, wanted: ScoreType | None = None) -> ScoreType:
     raise UnsupportedTask(f"This model does not support the Scoring API. {recipe.name} serves {recipe.tasks}.")
 
 
+def can_score(recipe: Recipe) -> bool:
+    """Whether a checkpoint can score in any way."""
+    try:
+        score_type(recipe)
+    except UnsupportedTask:
+        return False
+    return True
+
+
 def plan(recipe: Recipe, tokenizer: Tokenizer, data_1: Any, data_2: Any, options: Options) -> Plan:
     """Pairs of 1 and 1, 1 and N, or N and N texts.
 

@@ -20,7 +20,7 @@ def dot(a: FloatArray, b: FloatArray) -> FloatArray:
 
 def cosine(a: FloatArray, b: FloatArray) -> FloatArray:
     """Cosine of the angle; 0 where a vector is zero."""
-    return dot(_unit(a), _unit(b))
+    return dot(unit(a), unit(b))
 
 
 def euclidean(a: FloatArray, b: FloatArray) -> FloatArray:
@@ -51,6 +51,7 @@ def max_sim(query: FloatArray, document: FloatArray) -> float:
     return float((query @ document.T).max(axis=1).sum())
 
 
-def _unit(rows: FloatArray) -> FloatArray:
+def unit(rows: FloatArray) -> FloatArray:
+    """Rows at unit length; a zero one stays."""
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
     return np.asarray(rows / np.maximum(norms, np.float32(1e-12)), np.float32)

@@ -1,0 +1,346 @@
+"""The Cohere dialect, both versions: what is embedded and ranked. `cohere_more` has its other routes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+from starlette.requests import Request
+from starlette.responses import Response
+
+from .. import calibration
+from ..errors import BadInput, UnsupportedTask
+from ..tasks import embed
+from ..types import Length, Outcome
+from . import arrays, calls, replies, scoring
+from .dialect import VLLM, Dialect, Failure
+from .route import CALL_ERRORS, Route
+from .schemas import NotServed
+
+if TYPE_CHECKING:
+    from ..engine import Engine
+    from ..recipe import Recipe
+    from .door import Door
+
+Truncate: TypeAlias = Annotated[
+    Literal["NONE", "START", "END"], Meta(description="Refuse longer texts, or cut them at an end; unset, END.")
+]
+EmbeddingType: TypeAlias = Literal["float", "int8", "uint8", "binary", "ubinary", "base64"]
+InputType: TypeAlias = Annotated[
+    str, Meta(description="Chooses one of the model's prompts; where none fits there is no prompt, and a warning.")
+]
+
+# Names under which models keep the prompt for what Cohere's clients call so.
+_PROMPTS: Mapping[str, tuple[str, ...]] = {
+    "search_query": ("search_query", "query", "retrieval.query"),
+    "search_document": ("search_document", "document", "passage", "corpus", "retrieval.passage"),
+}
+
+
+class CohereError(Struct, kw_only=True):
+    """An error as Cohere's clients read it."""
+
+    message: str
+    id: str
+
+
+def tell(failure: Failure) -> CohereError:
+    """The body of an error."""
+    return CohereError(message=failure.message, id=failure.request_id)
+
+
+COHERE = Dialect("cohere", CohereError, tell, {"unsupported_task": 400})
+CLIENT = ("x-fern-sdk-name", "cohere")
+"""What Cohere's own clients send, by which they are known on the paths that others have too."""
+
+
+class EmbedV1(Struct, kw_only=True):
+    """Texts to embed, version 1."""
+
+    texts: list[str] | None = None
+    model: str | None = None
+    input_type: InputType | None = None
+    embedding_types: (
+        Annotated[list[EmbeddingType], Meta(description="Unset, the answer is a plain list of vectors.")] | None
+    ) = None
+    truncate: Truncate | None = None
+    images: NotServed | UnsetType = UNSET
+
+
+class Content(Struct, kw_only=True):
+    """One input of version 2: a text, or parts of the type text, which are joined."""
+
+    content: str | list[dict[str, Any]]
+
+
+class EmbedV2(EmbedV1, kw_only=True):
+    """Texts to embed, version 2; either `texts` or `inputs`."""
+
+    inputs: list[Content] | None = None
+    max_tokens: (
+        Annotated[int, Meta(ge=1, description="Most tokens of a text; never above the model's limit.")] | None
+    ) = None
+    output_dimension: Annotated[int, Meta(description="Size of the vectors of a Matryoshka model.")] | None = None
+    priority: Annotated[int, Meta(description="Above 0, other requests go first.")] = 0
+
+
+class ApiVersion(Struct, kw_only=True):
+    """Version of the API."""
+
+    version: str
+
+
+class Billed(Struct, kw_only=True, omit_defaults=True):
+    """What Cohere counts."""
+
+    input_tokens: int | None = None
+    classifications: int | None = None
+
+
+class CohereMeta(Struct, kw_only=True, omit_defaults=True):
+    """What was used, and what may surprise."""
+
+    api_version: ApiVersion
+    billed_units: Billed | None = None
+    warnings: list[str] | None = None
+
+
+class ByType(Struct, kw_only=True, rename={"float_": "float"}):
+    """Vectors in each form that was asked for."""
+
+    float_: list[list[float]] | UnsetType = UNSET
+    int8: list[list[int]] | UnsetType = UNSET
+    uint8: list[list[int]] | UnsetType = UNSET
+    binary: list[list[int]] | UnsetType = UNSET
+    ubinary: list[list[int]] | UnsetType = UNSET
+    base64: list[str] | UnsetType = UNSET
+
+
+class EmbedFloats(Struct, kw_only=True):
+    """Vectors of version 1 where no type was asked for."""
+
+    id: str
+    texts: list[str]
+    embeddings: list[list[float]]
+    meta: CohereMeta
+    response_type: Literal["embeddings_floats"]
+
+
+class EmbedByType(Struct, kw_only=True):
+    """Vectors by type."""
+
+    id: str
+    texts: list[str]
+    embeddings: ByType
+    meta: CohereMeta
+    response_type: Literal["embeddings_by_type"]
+
+
+async def embed_v1(door: Door, request: Request, body: EmbedV1) -> Response:
+    """Answer `POST /v1/embed`."""
+    return await _embed(door, request, body, _texts(body, body.texts), "1")
+
+
+async def embed_v2(door: Door, request: Request, body: EmbedV2) -> Response:
+    """Answer `POST /v2/embed`."""
+    given = [name for name in ("texts", "inputs") if getattr(body, name) is not None]
+    if len(given) == 2:
+        raise BadInput("The request has both `texts` and `inputs`.", fix="Send one of them.", param="inputs")
+    contents: Any = None if body.inputs is None else [{"content": one.content} for one in body.inputs]
+    texts = _texts(body, body.texts if contents is None else scoring.texts(contents, "inputs"))
+    return await _embed(
+        door,
+        request,
+        body,
+        texts,
+        "2",
+        dimensions=body.output_dimension,
+        max_tokens=body.max_tokens,
+        priority=body.priority,
+    )
+
+
+def _texts(body: EmbedV1, given: list[str] | None) -> list[str]:
+    if calls.says_something(body.images):
+        raise BadInput(
+            "The request has images, and no model here reads them.", allowed="It takes texts.", param="images"
+        )
+    if not given:
+        raise BadInput("There are no texts to embed.", allowed="It takes one or more.", param="texts")
+    return given
+
+
+async def _embed(
+    door: Door,
+    request: Request,
+    body: EmbedV1,
+    texts: Sequence[str],
+    version: str,
+    *,
+    dimensions: int | None = None,
+    max_tokens: int | None = None,
+    priority: int = 0,
+) -> Response:
+    engine = embedder(door, body.model)
+    warnings: list[str] = []
+    params = embed.Params(dimensions=dimensions, prompt=prompt(engine.recipe, body.input_type, warnings))
+    length = length_of(door, body.truncate, max_tokens)
+    with calls.renaming({"dimensions": "output_dimension", "input_tokens": "texts"}):
+        outcome = await calls.run(request, engine, embed.NAME, texts, params, length=length, priority=priority)
+    types = body.embedding_types or ["float"]
+    by_type = await _by_type(engine, outcome, params, types, warnings)
+    plain = version == "1" and body.embedding_types is None
+    answer = {
+        "id": request.state.request_id,
+        "texts": texts,
+        "embeddings": by_type["float"] if plain else by_type,
+        "meta": msgspec.to_builtins(meta(version, outcome.num_tokens, warnings)),
+        "response_type": "embeddings_floats" if plain else "embeddings_by_type",
+    }
+    response = await calls.aside(outcome.num_tokens + sum(row.nbytes for row in outcome.rows), replies.as_json, answer)
+    response.headers.update(calls.timing_headers(request, outcome))
+    return response
+
+
+async def _by_type(
+    engine: Engine, outcome: Outcome, params: embed.Params, types: Sequence[str], warnings: list[str]
+) -> dict[str, Any]:
+    assert not isinstance(outcome.rows, list)
+    found: dict[str, Any] = {}
+    for name in dict.fromkeys(types):
+        if name == "float":
+            found[name] = outcome.rows
+        elif name == "base64":
+            found[name] = arrays.base64(outcome.rows, "float32", "little")
+        else:
+            # The first one-byte vectors wait for the sample.
+            rows, warning = await asyncio.to_thread(calibration.quantized, engine, outcome.rows, name, params)
+            found[name] = rows
+            warnings += [warning] if warning and warning not in warnings else []
+    return found
+
+
+def embedder(door: Door, name: str | None) -> Engine:
+    """The model of that name.
+
+    Raises:
+        ModelNotFound: There is none.
+        UnsupportedTask: It is no embedder.
+    """
+    engine = door.model(name)
+    if embed.NAME not in engine.recipe.tasks:
+        raise UnsupportedTask(
+            f"{engine.name} is no embedder.", allowed=f"It can do {', '.join(engine.recipe.tasks)}.", param="model"
+        )
+    return engine
+
+
+def prompt(recipe: Recipe, input_type: str | None, warnings: list[str]) -> str | None:
+    """What goes before each text: the prompt that fits an input type, "" with a warning where none does.
+
+    Returns:
+        None where the request names no input type, so that the checkpoint's default holds.
+    """
+    if input_type is None:
+        return None
+    by_name = {name.lower(): text for name, text in recipe.prompts.items()}
+    wanted = input_type.lower()
+    fitting = [by_name[name] for name in _PROMPTS.get(wanted, (wanted,)) if name in by_name]
+    if not fitting:
+        has = ", ".join(recipe.prompts) or "none"
+        warnings.append(f"{recipe.name} has no prompt for input_type {input_type[:64]!r} (it has: {has}).")
+    # Checkpoints may list an empty prompt of one name beside one of another name that has text.
+    return next(filter(None, fitting), "")
+
+
+def length_of(door: Door, truncate: str | None, limit: int | None = None) -> Length:
+    """What happens to long texts; by default they are cut at the end, as Cohere does."""
+    if truncate is None:
+        return Length(door.on_long or "cut", limit=limit)
+    if truncate == "NONE":
+        return Length("refuse", limit=limit)
+    return Length("cut", "left" if truncate == "START" else "right", limit)
+
+
+def meta(version: str, num_tokens: int, warnings: Sequence[str] = ()) -> CohereMeta:
+    """`meta` of an answer."""
+    billed = Billed(input_tokens=num_tokens)
+    return CohereMeta(api_version=ApiVersion(version=version), billed_units=billed, warnings=list(warnings) or None)
+
+
+class RerankV2(Struct, kw_only=True):
+    """A query, and documents to rank by it, version 2."""
+
+    query: str
+    documents: scoring.Texts
+    model: str | None = None
+    top_n: Annotated[int, Meta(ge=1, description="How many to give back; unset, all.")] | None = None
+    max_tokens_per_doc: scoring.MaxTokens | None = None
+    priority: Annotated[int, Meta(description="Above 0, other requests go first.")] = 0
+
+
+class RerankV1(RerankV2, kw_only=True):
+    """A query, and documents to rank by it, version 1."""
+
+    return_documents: bool = False
+    rank_fields: NotServed | UnsetType = UNSET
+
+
+async def rerank_v1(door: Door, request: Request, body: RerankV1) -> Response:
+    """Answer `POST /v1/rerank` for Cohere's clients."""
+    return await _rerank(door, request, body, return_documents=body.return_documents, rank_fields=body.rank_fields)
+
+
+async def rerank_v2(door: Door, request: Request, body: RerankV2) -> Response:
+    """Answer `POST /v2/rerank` for Cohere's clients."""
+    return await _rerank(door, request, body, return_documents=False)
+
+
+async def _rerank(door: Door, request: Request, body: RerankV2, **more: Any) -> Response:
+    same = {name: getattr(body, name) for name in RerankV2.__struct_fields__}
+    cut = None if door.on_long == "refuse" else -1
+    return await scoring.answer_rerank(door, request, scoring.RerankRequest(**same, **more, truncate_prompt_tokens=cut))
+
+
+def _rerank_route(version: str, answer: Any, request: type[Struct]) -> Route:
+    return Route(
+        "POST",
+        f"/v{version}/rerank",
+        answer,
+        "Documents from best to worst for a query; without the prefix for Cohere's own clients.",
+        COHERE,
+        header=CLIENT,
+        request=request,
+        response=scoring.RerankResponse,
+        errors=CALL_ERRORS,
+    )
+
+
+ROUTES = (
+    Route(
+        "POST",
+        "/v1/embed",
+        embed_v1,
+        "Vectors of texts, in one or several forms.",
+        COHERE,
+        request=EmbedV1,
+        response=(EmbedFloats, EmbedByType),
+        errors=CALL_ERRORS,
+    ),
+    Route(
+        "POST",
+        "/v2/embed",
+        embed_v2,
+        "Vectors of texts, in one or several forms.",
+        COHERE,
+        (VLLM,),
+        request=EmbedV2,
+        response=EmbedByType,
+        errors=CALL_ERRORS,
+    ),
+    _rerank_route("1", rerank_v1, RerankV1),
+    _rerank_route("2", rerank_v2, RerankV2),
+)

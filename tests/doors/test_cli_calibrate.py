@@ -1,0 +1,63 @@
+"""`cenote calibrate`: what it measures, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cenote import LLM
+from cenote.precisions import Calibration
+from support.fixtures import TinySentence
+from support.texts import short_texts
+
+from .conftest import Cenote
+
+TEXTS = [text.replace("\n", " ") for text in short_texts(12)]
+
+
+@pytest.fixture(scope="module")
+def folder(tiny_sentence: TinySentence) -> Path:
+    return tiny_sentence(normalize=True, prompts={"query": "query: "}, matryoshka_dimensions=[8, 16])
+
+
+def test_ranges_of_lines_and_of_fields(cenote: Cenote, folder: Path, tmp_path: Path) -> None:
+    lines, records, output = tmp_path / "texts.txt", tmp_path / "texts.jsonl", tmp_path / "ranges.safetensors"
+    lines.write_text("\n".join([*TEXTS, "word " * 400]) + "\n", encoding="utf-8")
+    records.write_text("".join(json.dumps({"body": text}) + "\n" for text in TEXTS), encoding="utf-8")
+    with LLM(str(folder), device="cpu") as llm:
+        texts = [*TEXTS, "word " * 60]
+        rows = llm.embed(texts, output="numpy", use_tqdm=False, tokenization_kwargs={"truncate_prompt_tokens": -1})
+        short = llm.embed(TEXTS, output="numpy", use_tqdm=False, dimensions=8, prompt_name="query")
+    result = cenote("calibrate", str(folder), str(lines), "--output", str(output))
+    found = Calibration.load(str(output))
+    assert "13 texts" in result.stderr
+    assert found.num_texts == 13
+    assert found.ranges.shape == (2, rows.shape[1])
+    np.testing.assert_allclose(found.ranges[:, :8].min(), rows[:, :8].min(), atol=2e-6)
+    options = ("--field", "body", "--dimensions", "8", "--prompt-name", "query", "--quiet")
+    assert cenote("calibrate", str(folder), str(records), "--output", str(output), *options).stderr == ""
+    expected = np.stack([short.min(axis=0), short.max(axis=0)])
+    np.testing.assert_allclose(Calibration.load(str(output)).ranges, expected, atol=2e-6)
+
+
+def test_what_is_measured_is_what_is_used(cenote: Cenote, folder: Path, tmp_path: Path) -> None:
+    lines, output = tmp_path / "texts.txt", tmp_path / "ranges.safetensors"
+    lines.write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
+    cenote("calibrate", str(folder), str(lines), "--output", str(output))
+    with LLM(str(folder), device="cpu", calibration=str(output)) as llm:
+        codes = llm.embed(TEXTS, output="numpy", precision="uint8", use_tqdm=False)
+    # The texts themselves reach both ends of every range; a rounding may take the last step.
+    assert codes.min(axis=0).max() <= 1
+    assert codes.max(axis=0).min() >= 254
+
+
+@pytest.mark.parametrize(("content", "part"), [("one\n", "two or more"), ("", "There is no text")])
+def test_refusals(cenote: Cenote, folder: Path, tmp_path: Path, content: str, part: str) -> None:
+    lines, output = tmp_path / "texts.txt", tmp_path / "ranges.safetensors"
+    lines.write_text(content, encoding="utf-8")
+    result = cenote("calibrate", str(folder), str(lines), "--output", str(output), expect=2)
+    assert part in result.stderr
+    assert not output.exists()
