@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -36,6 +36,7 @@ class Checkpoint:
         name: What the user called it: a folder or a hub id.
         folder: Where the files are.
         revision: The hub revision, if one was asked for.
+        stated: What stands for `config.json` where the folder holds a module that has none; None to read the file.
         override: Makes the `config.json` that counts of the stored one; None where that counts as it is.
     """
 
@@ -43,6 +44,7 @@ class Checkpoint:
     folder: Path
     revision: str | None = None
     override: Override | None = None
+    stated: Mapping[str, Any] | None = None
 
     def path(self, relative: str) -> Path | None:
         """The file `relative` to the folder, or None where there is none."""
@@ -77,7 +79,7 @@ class Checkpoint:
 
     @cached_property
     def _stored_config(self) -> dict[str, Any]:
-        raw = self.json("config.json")
+        raw = self.json("config.json") if self.stated is None else dict(self.stated)
         return raw if isinstance(raw, dict) else {}
 
 

@@ -16,7 +16,7 @@ from .classifying import Classifying
 from .config import ModelSettings, PoolerConfig
 from .errors import CheckpointError, ConfigError, UnsupportedTask
 from .modules import Modules
-from .steps import CNN, LSTM, Dense, Nature, Normalize, Pooling, Step, layers_read, size_after
+from .steps import CNN, LSTM, Bag, Dense, Nature, Normalize, Pooling, Step, layers_read, size_after
 
 if TYPE_CHECKING:
     from .recipe import Recipe
@@ -88,21 +88,24 @@ def _pooled_steps(
     source = "modules.json" if listed else "default: no modules.json"
     sources.update(dict.fromkeys(("steps", "pooling", "normalize"), source))
     if not listed:
-        found: tuple[Step, ...] = (Pooling((nature.pooled,)),)
-        normalize = True
+        found: tuple[Step, ...] = (Bag() if nature.bag else Pooling((nature.pooled,)),)
+        normalize = nature.normalizes
     else:
         _check_layers(listed, transformer)
         # The last Normalize is applied to finished rows, where a request can cut them first or leave it out.
         normalize = isinstance(listed[-1], Normalize)
         found = listed[:-1] if normalize else listed
     if asked.seq_pooling_type is not None:
+        if nature.bag:
+            why = f"is given, but {transformer.name} makes one row per text by itself"
+            raise _refused("seq_pooling_type", why, "Leave it out.")
         modes = (asked.seq_pooling_type.lower(),)
         found = tuple(replace(step, modes=modes) if isinstance(step, Pooling) else step for step in found)
         sources["pooling"] = "user"
     if asked.use_activation is not None:
         normalize = asked.use_activation
         sources["normalize"] = "user"
-    if not listed:
+    if not listed and not nature.bag:
         _say_default(transformer.name, nature, sources)
     return found, normalize
 

@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 # A tokenizer that states no limit says a number of this size.
 _ABSURD = 10**9
+# The bounds of a batch are int32.
+_UNLIMITED = 2**31 - 1
 
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 """What a checkpoint may name as its `similarity_fn_name`."""
@@ -92,10 +94,9 @@ class Recipe:
     sources: Mapping[str, str]
 
     @cached_property
-    def pooling(self) -> Pooling:
-        """The pooling step; only an embedder has one."""
-        (found,) = (step for step in self.steps if isinstance(step, Pooling))
-        return found
+    def pooling(self) -> Pooling | None:
+        """The pooling step; None for a classifier, and where the backbone gives one row per text."""
+        return next((step for step in self.steps if isinstance(step, Pooling)), None)
 
     @cached_property
     def num_words(self) -> int:
@@ -111,7 +112,7 @@ class Recipe:
     def decided(self) -> dict[str, tuple[Any, str]]:
         """Name of a value -> the value in plain types, and where it comes from; what `cenote inspect` prints."""
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _NOT_TOLD}
-        values["pooling"] = " and ".join(self.pooling.modes) if self.steps else None
+        values["pooling"] = " and ".join(self.pooling.modes) if self.pooling else "bag" if self.steps else None
         if self.classifier is not None:
             values |= {f.name: getattr(self.classifier, f.name) for f in fields(self.classifier) if f.name != "head"}
         values["classifier"] = None if self.classifier is None else f"of {self.classifier.head}s"
@@ -128,12 +129,11 @@ def resolve(checkpoint: Checkpoint, settings: ModelSettings) -> Recipe:
     from . import models, weights
 
     listed = st.read(checkpoint)
-    folder = listed.folder if listed else ""
-    override = hf.override_of(settings.hf_overrides)
-    transformer = Checkpoint(checkpoint.name, checkpoint.folder / folder, checkpoint.revision, override)
+    transformer = _backbone(checkpoint, listed, settings)
     raw = transformer.config
     architecture = models.find(raw)
-    model = architecture.Config.from_hf(raw)
+    sized = {"shapes": weights.shapes(transformer)} if models.sized_by_weights(architecture) else {}
+    model = architecture.Config.from_hf({**raw, **sized})
     sources: dict[str, str] = {"architecture": "config.json: architectures", "model_type": "config.json: model_type"}
     settings_st: Mapping[str, Any] = listed.settings if listed else {}
     name = str((raw.get("architectures") or [""])[0])
@@ -144,12 +144,12 @@ def resolve(checkpoint: Checkpoint, settings: ModelSettings) -> Recipe:
     asked = settings.pooler_config
     steps, normalize = pooler.steps(listed, classifier, transformer, nature, asked, sources)
     prompts, default_prompt = _prompts(settings_st, sources)
-    sources["do_lower_case"] = "sentence_bert_config.json" if listed and listed.do_lower_case else "default"
+    sources["do_lower_case"] = "sentence_bert_config.json" if listed and listed.first.do_lower_case else "default"
     sources["causal"] = nature.causal_source
     sources["stored_dtype"] = "the weights"
     sources["chat_template"] = "default: the tokenizer's" if settings.chat_template is None else "user"
-    stored_dtype = weights.stored_dtype(transformer)
-    max_len = _max_len(settings, listed, transformer, model.position_limit, sources)
+    stored_dtype = weights.stored_dtype(transformer) if models.stores(architecture) else "float32"
+    max_len = _max_len(settings, listed, transformer, model, sources)
     found = Recipe(
         name=checkpoint.name,
         checkpoint=checkpoint,
@@ -165,7 +165,7 @@ def resolve(checkpoint: Checkpoint, settings: ModelSettings) -> Recipe:
         embedding_size=pooler.embedding_size(steps, model.hidden_size, sources) if steps else 0,
         dtype=_dtype(settings.dtype, stored_dtype, nature, sources),
         stored_dtype=stored_dtype,
-        do_lower_case=bool(listed and listed.do_lower_case),
+        do_lower_case=bool(listed and listed.first.do_lower_case),
         prompts=prompts,
         default_prompt_name=default_prompt,
         similarity=_similarity(settings_st, sources),
@@ -178,6 +178,13 @@ def resolve(checkpoint: Checkpoint, settings: ModelSettings) -> Recipe:
         sources=sources,
     )
     return _completed(found, asked.task, sources)
+
+
+def _backbone(checkpoint: Checkpoint, listed: st.Modules | None, settings: ModelSettings) -> Checkpoint:
+    """The files of the backbone, which may lie in a folder of their own."""
+    override = hf.override_of(settings.hf_overrides)
+    folder, stated = (listed.folder, listed.first.stated) if listed else ("", None)
+    return Checkpoint(checkpoint.name, checkpoint.folder / folder, checkpoint.revision, override, stated)
 
 
 def _completed(found: Recipe, asked_task: str | None, sources: dict[str, str]) -> Recipe:
@@ -248,13 +255,14 @@ def _max_len(
     settings: ModelSettings,
     listed: st.Modules | None,
     transformer: Checkpoint,
-    position_limit: int | None,
+    model: ModelConfig,
     sources: dict[str, str],
 ) -> int:
+    position_limit = model.position_limit
     found: dict[str, int] = {}
-    if listed and listed.max_seq_length:
-        found["sentence_bert_config.json: max_seq_length"] = listed.max_seq_length
-    else:
+    if listed and listed.first.max_seq_length:
+        found[f"{listed.first.limit_file}: max_seq_length"] = listed.first.max_seq_length
+    elif not model.nature.bag:
         stated = (transformer.json("tokenizer_config.json") or {}).get("model_max_length")
         if isinstance(stated, (int, float)) and 0 < stated < _ABSURD:
             found["tokenizer_config.json: model_max_length"] = int(stated)
@@ -262,6 +270,9 @@ def _max_len(
         found["config.json: positions"] = position_limit
     if settings.max_model_len is not None:
         return _user_max_len(settings.max_model_len, position_limit, sources)
+    if model.nature.bag:
+        sources["max_len"] = "the architecture: texts of any length"
+        return _UNLIMITED
     if not found:
         sources["max_len"] = "default: nothing states a limit"
         return 2048

@@ -89,6 +89,8 @@ class Runner:
     def _token_rows(self, batch: Batch, packed: Packed, wanted: Sequence[Wanted], hidden: Hidden) -> TokenRows:
         bounds_S1 = packed.bounds.query_S1 if packed.kept is None else packed.kept.bounds.query_S1
         # A sequence of which one row was kept has nothing left to skip.
+        if self.recipe.model.nature.bag:
+            bounds_S1 = torch.arange(batch.num_seqs + 1, device=self.device)
         skip = np.where([which == "all" for which in wanted], batch.skip, 0).astype(np.int32)
         spans = Spans.of(bounds_S1, torch.from_numpy(skip).to(self.device), len(hidden.last_QD))
         layers = {number: packed.of_kept(rows_TD) for number, rows_TD in hidden.layers.items()}
@@ -122,10 +124,11 @@ def load_model(recipe: Recipe, plan: Plan) -> tuple[models.Model, Classifier | N
         model = architecture.Model(recipe.model)
     heads = models.heads(architecture, recipe.model)
     stages = heads[recipe.classifier.head] if recipe.classifier else ()
-    stored = weights.Stored(weights.stored_tensors(recipe.transformer), architecture.PREFIXES, stages)
+    tensors = weights.stored_tensors(recipe.transformer) if models.stores(architecture) else ()
+    stored = weights.Stored(tensors, architecture.PREFIXES, stages)
     weights.load(
         model,
-        stored.backbone(),
+        models.gathered(architecture, stored.backbone()),
         prefixes=architecture.PREFIXES,
         rename=architecture.RENAME,
         ignored=(*architecture.IGNORED, *_unread(recipe, heads)),

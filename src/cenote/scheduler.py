@@ -166,7 +166,7 @@ class _Waiting(Generic[C]):
             else:
                 length, below = lengths[below], below - 1
             visited.append(length)
-            room -= self._pop(length, min(room // length, max_seqs - len(taken)), taken)
+            room -= self._pop(length, min(room // max(length, 1), max_seqs - len(taken)), taken)
         for length in visited:
             self._tidy(length)
         return taken

@@ -1,6 +1,6 @@
 """The steps after the backbone that a checkpoint's `modules.json` can ask for, as plain records.
 
-First those on the rows of tokens, then one `Pooling`, then those on the pooled row.
+First those on the rows of tokens, then one `Pooling` (or `Bag`), then those on the pooled row.
 """
 
 from __future__ import annotations
@@ -25,6 +25,13 @@ class Pooling:
 
     modes: tuple[str, ...]
     include_prompt: bool = True
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Bag:
+    """The backbone gives one row per text already: it stands where others pool."""
+
     path: str = ""
 
 
@@ -148,15 +155,21 @@ class Nature:
         causal_source: Where that stands.
         pooled: Mode of `layers.pooling.POOLS` where the checkpoint has no `modules.json`.
         why_not_float16: Why the family is not to be computed in float16, or None.
+        bag: Whether it gives one row per text instead of one per token, and takes texts of any length.
+        prunes: Whether it computes wanted rows alone where only some are read.
+        normalizes: Whether rows have unit length where the checkpoint has no `modules.json`.
     """
 
     causal: bool = False
     causal_source: str = "the architecture"
     pooled: Literal["cls", "last"] = "cls"
     why_not_float16: str | None = None
+    bag: bool = False
+    prunes: bool = True
+    normalizes: bool = True
 
 
-Step: TypeAlias = Pooling | Dense | LayerNorm | Normalize | WeightedLayerPooling | CNN | LSTM | WordWeights
+Step: TypeAlias = Pooling | Bag | Dense | LayerNorm | Normalize | WeightedLayerPooling | CNN | LSTM | WordWeights
 
 Stages: TypeAlias = tuple[Stage | StageNorm, ...]
 """A classifier, from its first stage, which is linear, to its last, which gives one value per label."""
@@ -200,7 +213,7 @@ def _sizes(step: Step, size: int) -> tuple[int, int]:
             return step.in_features, step.hidden_size * (2 if step.bidirectional else 1)
         case LayerNorm() | WeightedLayerPooling():
             return step.dimension, step.dimension
-        case Normalize() | WordWeights():
+        case Bag() | Normalize() | WordWeights():
             return size, size
 
 

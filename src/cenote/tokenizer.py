@@ -55,6 +55,7 @@ class Tokenizer:
     def __init__(self, files: TokenizerFiles, num_rows: int | None = None) -> None:
         self._backend: Backend = files.backend
         self.vocab_size: int = files.backend.vocab_size
+        self._empty = files.empty
         self._num_known = self.vocab_size if num_rows is None else min(num_rows, self.vocab_size)
         self.model_max_length: int | None = files.model_max_length
         self.special_tokens: Mapping[str, str] = files.special_tokens
@@ -197,7 +198,7 @@ class Tokenizer:
                 draft = _Draft(np.array(row.ids, np.int32), source, row, whole)
                 if self._num_known < self.vocab_size:
                     self._check_ids(draft.ids, index, model_name, self._num_known)
-            if len(draft.ids) == 0:
+            if len(draft.ids) == 0 and self._empty == "refuse":
                 raise BadInput(
                     f"Input {index} has no tokens. The decoder prompt cannot be empty.",
                     allowed=f"{model_name} adds no special tokens of its own, so a text needs at least one.",
@@ -246,6 +247,8 @@ class Tokenizer:
     def _fit(self, draft: _Draft, limit: int, side: Side, add_special_tokens: bool, skip: int) -> Encoded | None:
         if draft.source is None or draft.coded is None:
             return _cut_ids(draft.ids, limit, side)
+        if self._empty == "pad" and len(draft.ids) == 0:
+            return Encoded(np.zeros(1, np.int32), skip=1)
         if len(draft.ids) <= limit:
             return Encoded(draft.ids, self._segments(draft.source, draft.coded), min(skip, len(draft.ids)))
         kept = self._backend.cut(draft.source, draft.coded, limit, side, add_special_tokens)

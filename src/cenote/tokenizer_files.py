@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from tokenizers import AddedToken, Tokenizer, normalizers, pre_tokenizers, processors
 
+from . import tokenizer_words
 from .checkpoint import Checkpoint
 from .errors import CheckpointError, MissingExtra
 from .tokenizer_backends import Backend, FastBackend, SlowBackend
@@ -49,6 +50,9 @@ _WITHOUT_SEGMENTS = frozenset(
 # fmt: on
 
 
+Empty: TypeAlias = Literal["refuse", "keep", "pad"]
+
+
 @dataclass(frozen=True)
 class TokenizerFiles:
     """What a folder says about its tokenizer.
@@ -59,6 +63,7 @@ class TokenizerFiles:
         may_have_segments: False where the model takes no segment ids, whatever the post-processor says.
         special_tokens: Those that the files name, by their name there, such as `pad_token`.
         chat_template: Makes one text of a conversation, None where the files hold none.
+        empty: What becomes of a text without tokens: refused, kept without any, or given one that counts for nothing.
     """
 
     backend: Backend
@@ -66,6 +71,7 @@ class TokenizerFiles:
     may_have_segments: bool
     special_tokens: Mapping[str, str] = field(default_factory=dict)
     chat_template: str | None = None
+    empty: Empty = "refuse"
 
 
 def read_files(checkpoint: Checkpoint, *, do_lower_case: bool = False) -> TokenizerFiles:
@@ -75,6 +81,10 @@ def read_files(checkpoint: Checkpoint, *, do_lower_case: bool = False) -> Tokeni
         CheckpointError: There are no tokenizer files, or they cannot be read.
         MissingExtra: Only `transformers` can read them, and it is not installed.
     """
+    plain = tokenizer_words.backend(checkpoint)
+    if plain is not None:
+        empty: Empty = "pad" if checkpoint.config["model_type"] == "word_embeddings" else "keep"
+        return TokenizerFiles(plain, None, may_have_segments=False, empty=empty)
     raw = checkpoint.json("tokenizer_config.json")
     config: dict[str, Any] = raw if isinstance(raw, dict) else {}
     name = _class_name(config, checkpoint.config)

@@ -227,6 +227,7 @@ def test_an_object_and_a_dict_are_one(tiny: Tiny) -> None:
     asked: dict[str, Any] = {"task": "token_embed", "pooling_type": "mean", "use_activation": False}
     with LLM(str(tiny("bert")), pooler_config=PoolerConfig(**asked)) as llm:
         assert llm.recipe == recipe(tiny("bert"), pooler_config=PoolerConfig(**asked))
+        assert llm.recipe.pooling is not None
         assert (llm.recipe.default_task, llm.recipe.pooling.modes) == ("token_embed", ("mean",))
         rows = llm.embed(TEXTS, output="numpy", use_tqdm=False)
     assert np.abs(np.linalg.norm(rows, axis=1) - 1).min() > 1e-3

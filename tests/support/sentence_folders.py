@@ -167,6 +167,11 @@ def age(folder: Path, base: Path, max_seq_length: int | None, do_lower_case: boo
     for name in TOKENIZER_FILES:
         shutil.copyfile(base / name, folder / name)
     write_json(folder / "sentence_bert_config.json", {"max_seq_length": max_seq_length, "do_lower_case": do_lower_case})
+    age_modules(folder)
+
+
+def age_modules(folder: Path) -> None:
+    """Turn the list of modules and their configs into the old forms, in place."""
     settings = read_json(folder / "config_sentence_transformers.json")
     del settings["model_type"]
     write_json(folder / "config_sentence_transformers.json", settings | {"__version__": OLD_VERSIONS})

@@ -13,6 +13,7 @@ from ..errors import CheckpointError, WeightMismatch
 from ..steps import (
     CNN,
     LSTM,
+    Bag,
     Dense,
     LayerNorm,
     Normalize,
@@ -42,6 +43,14 @@ class PoolingLayer(nn.Module):
     def forward(self, hidden_QD: Tensor, spans: Spans) -> Tensor:
         """`[Q, D]` to `[S, D * number of modes]`."""
         return torch.cat([pool(hidden_QD, spans) for pool in self.pools], dim=1)
+
+
+class BagLayer(nn.Module):
+    """Takes the one row of each text as it is."""
+
+    def forward(self, rows_SD: Tensor, spans: Spans) -> Tensor:
+        """`[Q, D]` to `[S, D]`."""
+        return rows_SD[spans.firsts_S]
 
 
 class DenseLayer(nn.Module):
@@ -118,7 +127,7 @@ class Head(nn.Module):
 
     def __init__(self, steps: Sequence[Step]) -> None:
         super().__init__()
-        at = next(place for place, step in enumerate(steps) if isinstance(step, Pooling))
+        at = next(place for place, step in enumerate(steps) if isinstance(step, (Pooling, Bag)))
         self.before = nn.ModuleList(_layer(step) for step in steps[:at])
         self.pooling = _layer(steps[at])
         self.rest = nn.ModuleList(_layer(step) for step in steps[at + 1 :])
@@ -232,6 +241,8 @@ def _layer(step: Step) -> nn.Module:
     match step:
         case Pooling():
             return PoolingLayer(step)
+        case Bag():
+            return BagLayer()
         case Dense():
             return DenseLayer(step)
         case LayerNorm():

@@ -3,14 +3,18 @@
 A file gives `Config.from_hf(raw)`, `Model(config)` whose `forward(packed)` returns `Hidden`, and as data `PREFIXES`
 (stripped from the names of stored tensors), `RENAME` (the rest of the way to our names), `IGNORED` (stored tensors
 that are of no use here, each with the reason) and `HEADS` (the classifier of whole texts, `sequence`, and of tokens,
-`token`; a function of the config where that says more of them). Nothing else in Cenote knows an architecture.
+`token`; a function of the config where that says more of them). Where there is no transformer it may also say that it
+`STORES` no tensors, that it is `SIZED_BY_WEIGHTS` (so `from_hf` finds the shapes of the stored tensors under `shapes`),
+and by `gathered(tensors)` how stored tensors become others. Nothing else in Cenote knows an architecture.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol, Self, cast
+
+from torch import Tensor
 
 from .. import plugins
 from ..errors import UnknownArchitecture
@@ -22,6 +26,7 @@ ALIASES: Final[Mapping[str, str]] = {
     "xlm-roberta": "roberta",
     "camembert": "roberta",
     "new": "gte",
+    "model2vec": "static_embedding",
 }
 """Checkpoints that are another family under a new name: `model_type` -> file."""
 
@@ -74,6 +79,22 @@ def heads(architecture: Architecture, config: ModelConfig) -> Mapping[str, Stage
     """The classifiers that the checkpoints of an architecture can have."""
     given = architecture.HEADS
     return given(config) if callable(given) else given
+
+
+def stores(architecture: Architecture) -> bool:
+    """Whether the family has weights of its own."""
+    return bool(getattr(architecture, "STORES", True))
+
+
+def sized_by_weights(architecture: Architecture) -> bool:
+    """Whether the sizes of the family stand in its weights alone."""
+    return bool(getattr(architecture, "SIZED_BY_WEIGHTS", False))
+
+
+def gathered(architecture: Architecture, tensors: Iterator[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    """The stored tensors, made into those that the family is filled with."""
+    gather = getattr(architecture, "gathered", None)
+    return tensors if gather is None else gather(tensors)
 
 
 def find(raw: Mapping[str, Any]) -> Architecture:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from ..checkpoint import Checkpoint
 from ..errors import CheckpointError, UnknownModule
@@ -56,15 +56,20 @@ def step(kind: str, path: str, checkpoint: Checkpoint) -> Step | None:
     reader = READERS[kind]
     raw = checkpoint.json(f"{path}/{reader.file}" if path else reader.file)
     config = raw if isinstance(raw, dict) else {}
-    unknown = sorted(set(config) - set(reader.keys))
+    check_keys(config, reader.keys, f"{path}/{reader.file} of {checkpoint.name}")
+    return reader.read(Raw(config), path)
+
+
+def check_keys(config: Mapping[str, Any], keys: Sequence[str], what: str) -> None:
+    """Raise `UnknownModule` where the config `what` has a key that is none of `keys`."""
+    unknown = sorted(set(config) - set(keys))
     if unknown:
         raise UnknownModule(
-            f"{path}/{reader.file} of {checkpoint.name} says {', '.join(f'{key}={config[key]!r}' for key in unknown)}.",
-            allowed=f"A {kind} has {', '.join(reader.keys)}.",
+            f"{what} says {', '.join(f'{key}={config[key]!r}' for key in unknown)}.",
+            allowed=f"It has {', '.join(keys)}.",
             fix="Serving without it could give wrong numbers, so name another checkpoint.",
             param="model",
         )
-    return reader.read(Raw(config), path)
 
 
 def word_weights(config: Raw) -> tuple[float, ...]:

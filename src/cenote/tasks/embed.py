@@ -72,7 +72,7 @@ def encode(
         side=length.side,
         add_special_tokens=params.add_special_tokens,
         prefix=prompt_text(recipe, params.prompt, params.prompt_name),
-        skip_prefix=not recipe.pooling.include_prompt,
+        skip_prefix=recipe.pooling is not None and not recipe.pooling.include_prompt,
         model_name=recipe.name,
     )
 
@@ -84,7 +84,7 @@ def read_key(recipe: Recipe, params: Params) -> ReadKey:
 
 def rows_needed(recipe: Recipe, key: ReadKey) -> Literal["first", "last", "all"]:
     """One row is enough where only one is pooled, and no step before it looks at others."""
-    if any(on_tokens(step) for step in recipe.steps):
+    if recipe.pooling is None or not recipe.model.nature.prunes or any(on_tokens(step) for step in recipe.steps):
         return "all"
     if recipe.pooling.modes == ("last",):
         return "last"

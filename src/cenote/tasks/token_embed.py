@@ -24,8 +24,8 @@ shape = embed.shape
 
 
 def serves(recipe: Recipe) -> bool:
-    """An embedder that pools in one way; several at once make rows that no token has."""
-    return bool(recipe.steps) and len(recipe.pooling.modes) == 1
+    """An embedder with rows for tokens that pools in one way; several at once make rows that no token has."""
+    return recipe.pooling is not None and len(recipe.pooling.modes) == 1
 
 
 def read_key(recipe: Recipe, params: Params) -> ReadKey:
