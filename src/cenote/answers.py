@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 
@@ -26,18 +27,16 @@ _ids = itertools.count()
 def embedding_outputs(outcome: Outcome) -> list[EmbeddingRequestOutput]:
     """One object per input, as the reference has them."""
     return [
-        EmbeddingRequestOutput(str(next(_ids)), EmbeddingOutput(row), item.ids.tolist(), num_cut_tokens=item.num_cut)
-        for row, item in zip(_lists(outcome), outcome.encoded, strict=True)
+        EmbeddingRequestOutput(str(next(_ids)), EmbeddingOutput(row), **_about(outcome, index))
+        for index, row in enumerate(_lists(outcome))
     ]
 
 
 def classification_outputs(outcome: Outcome, labels: tuple[str, ...]) -> list[ClassificationRequestOutput]:
     """One object per input; `labels` name the values."""
     return [
-        ClassificationRequestOutput(
-            str(next(_ids)), ClassificationOutput(row, labels), item.ids.tolist(), num_cut_tokens=item.num_cut
-        )
-        for row, item in zip(_lists(outcome), outcome.encoded, strict=True)
+        ClassificationRequestOutput(str(next(_ids)), ClassificationOutput(row, labels), **_about(outcome, index))
+        for index, row in enumerate(_lists(outcome))
     ]
 
 
@@ -52,6 +51,7 @@ def scoring_outputs(planned: Plan, outcome: Outcome, scores: Scores, pad_id: int
                 "_".join(ids[position] for position in both),
                 ScoringOutput(score),
                 tokens_of(planned, outcome, pair, pad_id),
+                num_cached_tokens=sum(outcome.num_cached_tokens(position) for position in both),
                 num_cut_tokens=sum(outcome.encoded[position].num_cut for position in both),
             )
         )
@@ -63,10 +63,8 @@ def pooling_outputs(outcome: Outcome) -> list[PoolingRequestOutput]:
     import torch
 
     return [
-        PoolingRequestOutput(
-            str(next(_ids)), PoolingOutput(torch.from_numpy(row)), item.ids.tolist(), num_cut_tokens=item.num_cut
-        )
-        for row, item in zip(outcome.rows, outcome.encoded, strict=True)
+        PoolingRequestOutput(str(next(_ids)), PoolingOutput(torch.from_numpy(row)), **_about(outcome, index))
+        for index, row in enumerate(outcome.rows)
     ]
 
 
@@ -83,6 +81,16 @@ def as_array(outcome: Outcome) -> FloatArray:
         fix = "Ask for the same dimensions for all prompts, or for output='objects'."
         raise BadInput(f"The vectors have sizes {sizes}, which make no array.", fix=fix, param="output")
     return np.stack(outcome.rows)
+
+
+def _about(outcome: Outcome, index: int) -> dict[str, Any]:
+    """What is said about an input beside its row."""
+    item = outcome.encoded[index]
+    return {
+        "prompt_token_ids": item.ids.tolist(),
+        "num_cached_tokens": outcome.num_cached_tokens(index),
+        "num_cut_tokens": item.num_cut,
+    }
 
 
 def _lists(outcome: Outcome) -> list[list[float]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Hashable, Sequence
 from concurrent import futures
@@ -13,6 +14,8 @@ from .errors import Cancelled, CenoteError, DeadlineExceeded
 from .pieces import Piece, Reader, moved
 from .scheduler import Lane, Pending
 from .types import Encoded, FloatArray, Input, Outcome, ReadKey
+
+log = logging.getLogger(__name__)
 
 _NOTHING = Encoded(np.zeros(0, np.int32))
 
@@ -25,7 +28,7 @@ class Call:
 
     Attributes:
         future: Ends once: with an `Outcome`, with an error, or cancelled.
-        task, lane, request_id: As given to `submit`.
+        task, lane, request_id, use_cache: As given to `submit`.
         num_inputs: How many inputs it has.
         reader: How they become tokens.
         work: What is done so far; the engine's.
@@ -41,9 +44,10 @@ class Call:
         lane: Lane,
         deadline_s: float | None,
         request_id: str | None,
+        use_cache: bool = True,
         on_end: Callable[[Call, Outcome | BaseException], object],
     ) -> None:
-        self.task, self.lane, self.request_id = task, lane, request_id
+        self.task, self.lane, self.request_id, self.use_cache = task, lane, request_id, use_cache
         self.num_inputs = len(inputs)
         self.reader = reader
         self.future: futures.Future[Outcome] = futures.Future()
@@ -92,6 +96,14 @@ class Call:
     def expire(self) -> None:
         """End the call with `DeadlineExceeded`, unless it has ended."""
         self._on_end(self, self.deadline_error())
+
+    def unexpected(self, error: BaseException) -> CenoteError:
+        """What the call ends with when `error`, which is none of ours, was raised; also logs it."""
+        what = f"The call of {self.num_inputs} inputs failed: {error!r}."
+        log.error("%s Request %s.", what, self.request_id, exc_info=error)
+        wrapped = CenoteError(what, fix="This is a defect of Cenote; please report it with the log.")
+        wrapped.__cause__ = error
+        return wrapped
 
     def deadline_error(self) -> DeadlineExceeded:
         """What the call ends with when its deadline passes."""
@@ -164,6 +176,7 @@ class Work:
         num_unadded: Inputs whose sequences were not handed to the scheduler yet.
         num_unanswered: Sequences that wait or run.
         num_done, num_done_tokens: Inputs, and tokens of sequences, that are answered.
+        cached: Positions of the inputs that the cache answered.
         ended: Set once, by whoever ends the call.
     """
 
@@ -175,6 +188,7 @@ class Work:
         self.num_unread = self.num_unadded = len(inputs)
         self.num_unanswered = 0
         self.num_done = self.num_done_tokens = 0
+        self.cached: set[int] = set()
         self.ended = False
         self.queue_s: float | None = None
         self.tokenize_s = self.inference_s = 0.0
@@ -231,12 +245,15 @@ class Work:
         rows = self._rows if self._rows is not None else np.full((len(self.encoded), 0), np.nan, np.float32)
         for index, leader in self._followers:
             rows[index] = rows[leader].copy()
+            if leader in self.cached:
+                self.cached.add(index)
             if leader in self.errors:
                 self.errors[index] = moved(self.errors[leader], index)
         return Outcome(
             rows=rows,
             encoded=[item or _NOTHING for item in self.encoded],
             errors=dict(sorted(self.errors.items())),
+            cached=frozenset(self.cached),
             queue_s=self.queue_s or 0.0,
             tokenize_s=self.tokenize_s,
             inference_s=self.inference_s,

@@ -156,11 +156,27 @@ class MachineSettings:
         4_000_000, "Tokens that may wait; beyond it a server answers 429 and an offline call waits."
     )
 
+    cache_bytes: int = setting(
+        0, "Memory for rows of inputs that come again, in bytes a model; 0 means that nothing is kept."
+    )
+    max_forward_s: float = setting(
+        600.0,
+        "Seconds after which a batch counts as stuck: all calls end with an error and a server exits; 0 for never.",
+    )
+
     def __post_init__(self) -> None:
         # Without a thread, or with room for no sequence, every call would wait for ever.
-        for name in ("num_workers", "threads_per_worker", "tokenizer_threads", "max_batch_tokens", "max_queue_tokens"):
+        for name in (
+            "num_workers",
+            "threads_per_worker",
+            "tokenizer_threads",
+            "max_batch_tokens",
+            "max_queue_tokens",
+            "cache_bytes",
+        ):
             at_least(0, name, getattr(self, name))
         at_least(1, "max_batch_seqs", self.max_batch_seqs)
+        at_least(0, "max_forward_s", self.max_forward_s)
 
 
 @dataclass(frozen=True)

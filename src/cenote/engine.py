@@ -10,9 +10,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from . import pieces, tasks
+from .cache import RowCache
 from .call import Call
 from .config import MachineSettings
 from .errors import BadInput, CenoteError, Overloaded, Unavailable, UnsupportedTask
@@ -70,6 +69,7 @@ class Engine:
         self._machine, self._shared = machine, shared
         self._scheduler: Scheduler[Call] = Scheduler()
         self._calls: set[Call] = set()
+        self._cache = RowCache(machine.cache_bytes) if machine.cache_bytes else None
         self._held_tokens = self._running_seqs = 0
         self._refusal = ""
 
@@ -87,6 +87,7 @@ class Engine:
         keep_errors: bool = False,
         wait: bool = False,
         request_id: str | None = None,
+        use_cache: bool = True,
     ) -> Call:
         """Admit a call of one or more inputs; its `future` ends with an `Outcome`.
 
@@ -101,6 +102,7 @@ class Engine:
                 the call.
             wait: Block while the queue is full, where `Overloaded` would be raised.
             request_id: The caller's name for it, for the log.
+            use_cache: Whether a cache of rows, if there is one, may answer and remember it.
 
         Raises:
             BadInput: No inputs, or options that this model cannot follow.
@@ -122,6 +124,7 @@ class Engine:
                 lane=lane,
                 deadline_s=deadline_s,
                 request_id=request_id,
+                use_cache=use_cache,
                 on_end=self._end,
             )
             self._admit(call, wait)
@@ -232,6 +235,9 @@ class Engine:
             if work.ended:
                 return
             sequences = work.sequences(call, where)
+            if self._cache is not None and call.use_cache:
+                num_sequences, sequences = len(sequences), self._cache.answer(call, sequences)
+                self.stats.cache_asked(num_sequences - len(sequences), len(sequences))
             self._hold(call, sum(s.num_tokens for s in sequences) - call.reader.estimate(work.inputs[where]))
             self._scheduler.add(sequences, call.lane)
             self._shared.work.notify(len(sequences))
@@ -281,21 +287,19 @@ class Engine:
         return [pending for pending in taken if pending.call not in late] if late else taken
 
     def _keep(self, done: Answered) -> None:
-        """Store the rows of a forward, call by call."""
-        positions: dict[Call, list[int]] = {}
-        for position, pending in enumerate(done.batch):
-            positions.setdefault(pending.call, []).append(position)
-        for call, of in positions.items():
-            with self._shared.work:
-                if call.work.ended:
-                    continue
-                target = call.work.room_for(done.rows)
-            to = [done.batch[position].index for position in of]
-            if isinstance(target, np.ndarray) and isinstance(done.rows, np.ndarray):
-                target[to] = done.rows[of]
-                continue
-            for index, position in zip(to, of, strict=True):
-                target[index] = done.rows[position]
+        """Store the rows of a forward, call by call; what raises ends these calls alone."""
+        calls = done.by_call()
+        try:
+            if self._cache is not None:
+                self._cache.keep(done.batch, done.rows)
+            for call, positions in calls.items():
+                with self._shared.work:
+                    target = None if call.work.ended else call.work.room_for(done.rows)
+                if target is not None:
+                    done.put(positions, target)
+        except Exception as error:
+            for call in calls:
+                self._end(call, error)
 
     def _fail(self, failed: Failed) -> None:
         call, error = failed.pending.call, failed.error
@@ -343,7 +347,7 @@ class Engine:
     def _end(self, call: Call, result: Outcome | BaseException) -> None:
         """The one place where calls end; only the first to come here ends this one."""
         if not isinstance(result, (Outcome, CenoteError)):
-            result = _unexpected(call, result)
+            result = call.unexpected(result)
         with self._shared.work:
             if call.work.ended:
                 return
@@ -371,6 +375,7 @@ class Engine:
                 waiting_seqs=self._scheduler.num_waiting,
                 waiting_tokens=self._scheduler.waiting_tokens,
                 running_seqs=self._running_seqs,
+                cache_bytes=0 if self._cache is None else self._cache.num_bytes,
                 open_calls=len(self._calls),
             )
 
@@ -386,13 +391,3 @@ class Engine:
             calls = list(self._calls)
         for call in calls:
             self._end(call, self._unavailable())
-
-
-def _unexpected(call: Call, error: BaseException) -> CenoteError:
-    log.error("A call of %d inputs (request %s) failed.", call.num_inputs, call.request_id, exc_info=error)
-    wrapped = CenoteError(
-        f"The call of {call.num_inputs} inputs failed: {error!r}.",
-        fix="This is a defect of Cenote; please report it with the log.",
-    )
-    wrapped.__cause__ = error
-    return wrapped

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -38,6 +38,22 @@ class Answered:
     batch: Sequence[Pending[Call]]
     rows: FloatArray | list[FloatArray]
 
+    def by_call(self) -> dict[Call, list[int]]:
+        """Each call, and the positions of its sequences in the batch."""
+        positions: dict[Call, list[int]] = {}
+        for position, pending in enumerate(self.batch):
+            positions.setdefault(pending.call, []).append(position)
+        return positions
+
+    def put(self, positions: list[int], target: FloatArray | list[FloatArray]) -> None:
+        """Store the rows at `positions` in `target`, each at the place of its input in the call."""
+        places = [self.batch[position].index for position in positions]
+        if isinstance(target, np.ndarray) and isinstance(self.rows, np.ndarray):
+            target[places] = self.rows[positions]
+            return
+        for place, position in zip(places, positions, strict=True):
+            target[place] = self.rows[position]
+
 
 @dataclass(frozen=True, slots=True)
 class Failed:
@@ -54,11 +70,14 @@ def forward(runner: RunsBatches, batch: Sequence[Pending[Call]]) -> Iterator[End
     """Run `batch`; each of its sequences is in exactly one of the ends.
 
     Where the runner raises, the batch is halved until the one at fault is alone; the others get their rows. Where it
-    answers NaN or infinity, only those sequences fail. What is no `Exception` is passed on.
+    answers NaN or infinity, only those sequences fail. What is no `Exception` is passed on. Equal sequences of
+    several calls run once.
     """
+    groups = _same(batch)
+    firsts = [group[0] for group in groups]
     try:
-        answers = runner.run(Batch.pack([p.encoded for p in batch], [p.read for p in batch]))
-        _check(answers, len(batch))
+        answers = runner.run(Batch.pack([p.encoded for p in firsts], [p.read for p in firsts]))
+        _check(answers, len(firsts))
     except Exception as error:
         if len(batch) == 1:
             yield Failed(batch[0], _raised(batch[0], error))
@@ -68,7 +87,30 @@ def forward(runner: RunsBatches, batch: Sequence[Pending[Call]]) -> Iterator[End
         yield from forward(runner, batch[middle:])
         return
     for answer in answers:
-        yield from _sift([batch[seq] for seq in answer.seqs.tolist()], answer.rows)
+        yield from _sift(*_to_all([groups[seq] for seq in answer.seqs.tolist()], answer.rows))
+
+
+def _same(batch: Sequence[Pending[Call]]) -> list[list[Pending[Call]]]:
+    """Sequences of `batch` that the model reads alike, together; in the order of the first of each."""
+    if len({pending.call for pending in batch}) == 1:  # a call has no two of a kind
+        return [[pending] for pending in batch]
+    groups: dict[Hashable, list[Pending[Call]]] = {}
+    for pending in batch:
+        groups.setdefault((pending.encoded.key, pending.read), []).append(pending)
+    return list(groups.values())
+
+
+def _to_all(
+    groups: list[list[Pending[Call]]], rows: FloatArray | list[FloatArray]
+) -> tuple[list[Pending[Call]], FloatArray | list[FloatArray]]:
+    """All sequences of `groups` one after the other, each with the row of its group."""
+    everyone = [pending for group in groups for pending in group]
+    if len(everyone) == len(groups):
+        return everyone, rows
+    if isinstance(rows, np.ndarray):
+        return everyone, np.repeat(rows, [len(group) for group in groups], axis=0)
+    # Copies, so that no call can change what another was given.
+    return everyone, [row.copy() for row, group in zip(rows, groups, strict=True) for _ in group]
 
 
 def _sift(batch: Sequence[Pending[Call]], rows: FloatArray | list[FloatArray]) -> Iterator[End]:

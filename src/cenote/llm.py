@@ -51,6 +51,7 @@ class LLM:
     - `use_tqdm`: whether a progress bar is shown, or what makes it.
     - `pooling_params`: options by the reference's names, of all prompts, or one per prompt.
     - `tokenization_kwargs`: truncation and special tokens, by the reference's names.
+    - `use_cache`: whether the cache of rows (`cache_bytes`) may answer, where there is one.
     - `more`: options by our names, the fields of the task's `Params`.
 
     They raise `BadInput` where a prompt or an option is not allowed, before anything runs.
@@ -244,6 +245,7 @@ class LLM:
         pooling_params: Params = None,
         lora_request: None = None,
         tokenization_kwargs: Mapping[str, Any] | None = None,
+        use_cache: bool = True,
         **more: Any,
     ) -> Started:
         """Hand in prompts without waiting for the answers."""
@@ -251,8 +253,10 @@ class LLM:
         length, special = self._length(lora_request, tokenization_kwargs)
         params = options.task_params(task, pooling_params, len(parsed), special, more)
 
+        submit = functools.partial(self.engine.submit, length=length, lane="bulk", wait=True, use_cache=use_cache)
+
         def part(where: NDArray[np.intp], given: Sequence[Input], one: Any) -> Part:
-            return Part(where, self.engine.submit(task, given, one, length=length, lane="bulk", wait=True))
+            return Part(where, submit(task, given, one))
 
         if len(params) == 1:
             return Started([part(np.arange(len(parsed)), parsed, params[0])])
@@ -274,13 +278,14 @@ class LLM:
         lora_request: None = None,
         tokenization_kwargs: Mapping[str, Any] | None = None,
         chat_template: str | None = None,
+        use_cache: bool = True,
         **more: Any,
     ) -> tuple[Plan, Started]:
         """Hand in pairs without waiting for the scores."""
         length, special = self._length(lora_request, tokenization_kwargs)
         how = options.score_options(pooling_params, chat_template, special, more)
         planned = score.plan(self.recipe, self.engine.tokenizer, data_1, data_2, how)
-        submit = functools.partial(self.engine.submit, length=length, lane="bulk", wait=True)
+        submit = functools.partial(self.engine.submit, length=length, lane="bulk", wait=True, use_cache=use_cache)
         return planned, Started.of(score_parts(planned, submit))
 
     def _length(self, lora_request: None, tokenization_kwargs: Mapping[str, Any] | None) -> tuple[Length, bool]:

@@ -51,7 +51,7 @@ class Registry:
         self._runner_factory = runner_factory or _default_runner
         num_threads = self.machine.tokenizer_threads or min(num_cores(), MAX_TOKENIZER_THREADS)
         self._shared = Shared(num_threads)
-        self._workers = Workers(self._shared)
+        self._workers = Workers(self._shared, self.machine.max_forward_s)
         self._engines: dict[str, Engine] = {}
         self._draining = False
         self._stop = weakref.finalize(self, _stop, self._workers, self._shared)

@@ -21,6 +21,12 @@ C = TypeVar("C", bound=Hashable)
 
 LANES: tuple[Lane, ...] = get_args(Lane)
 BULK_EVERY = 4
+OLDEST_EVERY = 4
+"""One interactive batch in so many starts with what has waited longest, the others with what is shortest."""
+SMALL_TOKENS = 512
+"""Most tokens of a bulk batch while the interactive lane is in use, so that nobody waits long for a worker."""
+SMALL_BATCHES = 64
+"""How many bulk batches stay small after the last interactive one."""
 
 
 @dataclass(slots=True, eq=False)
@@ -48,16 +54,18 @@ class Pending(Generic[C]):
 class Scheduler(Generic[C]):
     """Sequences that wait, in two lanes, each in buckets of equal length.
 
-    A batch starts with the oldest sequence of its lane, so nothing starves, takes what has the same length, then
-    walks outward to the nearest lengths until nothing that waits would still fit. Equal lengths lie side by side in
-    it, because the CPU attention shares one call per run of equal lengths.
+    A batch starts with one sequence, takes what has the same length, then walks outward to the nearest lengths until
+    nothing that waits would still fit. In the bulk lane it starts with the oldest; in the interactive lane with the
+    shortest, so that a question does not wait behind a book, but for one in `OLDEST_EVERY`, so that no book starves.
+    Equal lengths lie side by side, because the CPU attention shares one call per run of equal lengths.
     """
 
     def __init__(self) -> None:
         self._lanes: dict[Lane, _Waiting[C]] = {lane: _Waiting() for lane in LANES}
         self._by_call: dict[C, set[Pending[C]]] = {}
         self._num_added = 0
-        self._since_bulk = 0
+        self._since_bulk = self._since_oldest = 0
+        self._num_bulk = SMALL_BATCHES  # bulk batches since the last interactive one
 
     @property
     def num_waiting(self) -> int:
@@ -88,7 +96,14 @@ class Scheduler(Generic[C]):
         lane = self._next_lane()
         if lane is None:
             return []
-        taken = self._lanes[lane].take(max_tokens, max_seqs)
+        if lane == "bulk":
+            small = self._num_bulk < SMALL_BATCHES
+            self._num_bulk += 1
+            taken = self._lanes[lane].take(min(max_tokens, SMALL_TOKENS) if small else max_tokens, max_seqs, "oldest")
+        else:
+            self._num_bulk = 0
+            self._since_oldest = (self._since_oldest + 1) % OLDEST_EVERY
+            taken = self._lanes[lane].take(max_tokens, max_seqs, "shortest" if self._since_oldest else "oldest")
         for pending in taken:
             self._forget(pending)
         taken.sort(key=_length_then_arrival)
@@ -148,10 +163,10 @@ class _Waiting(Generic[C]):
         del self._buckets[pending.num_tokens][pending.arrival]
         self._tidy(pending.num_tokens)
 
-    def take(self, max_tokens: int, max_seqs: int) -> list[Pending[C]]:
-        oldest = next(iter(self.by_arrival.values()))
-        centre, room = oldest.num_tokens, max(max_tokens, oldest.num_tokens)
+    def take(self, max_tokens: int, max_seqs: int, first: Literal["oldest", "shortest"]) -> list[Pending[C]]:
         lengths = self._lengths
+        centre = lengths[0] if first == "shortest" else next(iter(self.by_arrival.values())).num_tokens
+        room = max(max_tokens, centre)
         above = bisect_left(lengths, centre)
         below = above - 1
         taken: list[Pending[C]] = []

@@ -123,6 +123,7 @@ class Started:
             rows,
             encoded,
             errors={int(part.where[at]): part.placed(e) for part, o in both for at, e in o.errors.items()},
+            cached=frozenset(int(part.where[at]) for part, outcome in both for at in outcome.cached),
             queue_s=max(outcome.queue_s for outcome in outcomes),
             tokenize_s=sum(outcome.tokenize_s for outcome in outcomes),
             inference_s=sum(outcome.inference_s for outcome in outcomes),

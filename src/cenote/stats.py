@@ -52,6 +52,8 @@ class Snapshot:
         running_seqs: Sequences in the batches that run.
         open_calls: Calls that have not ended.
         tokens_per_s: Tokens through the model, mean of the last `RATE_WINDOW_S` seconds.
+        cache_hits, cache_misses: Sequences that the cache answered, and that it did not know.
+        cache_bytes: Memory of what it keeps.
     """
 
     requests: int
@@ -70,6 +72,9 @@ class Snapshot:
     running_seqs: int
     open_calls: int
     tokens_per_s: float
+    cache_hits: int
+    cache_misses: int
+    cache_bytes: int
 
 
 class Stats:
@@ -82,6 +87,7 @@ class Stats:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._lock = threading.Lock()
         self._requests = self._inputs = self._tokens = self._batches = 0
+        self._cache_hits = self._cache_misses = 0
         self._ends: Counter[str] = Counter()
         self._errors: Counter[str] = Counter()
         self._tokens_per_batch, self._seqs_per_batch = _Counts(TOKENS), _Counts(SEQS)
@@ -119,12 +125,20 @@ class Stats:
             self._seqs_per_batch.observe(num_seqs)
             self._rate.add(num_tokens)
 
+    def cache_asked(self, num_hits: int, num_misses: int) -> None:
+        """The cache was asked for sequences: how many it answered, and how many not."""
+        with self._lock:
+            self._cache_hits += num_hits
+            self._cache_misses += num_misses
+
     def tokens_per_s(self) -> float:
         """Tokens through the model a second, mean of the last `RATE_WINDOW_S` seconds."""
         with self._lock:
             return self._rate.per_s()
 
-    def snapshot(self, *, waiting_seqs: int, waiting_tokens: int, running_seqs: int, open_calls: int) -> Snapshot:
+    def snapshot(
+        self, *, waiting_seqs: int, waiting_tokens: int, running_seqs: int, open_calls: int, cache_bytes: int
+    ) -> Snapshot:
         """A copy of all counters, with what their owner knows of its queue."""
         with self._lock:
             return Snapshot(
@@ -144,6 +158,9 @@ class Stats:
                 running_seqs=running_seqs,
                 open_calls=open_calls,
                 tokens_per_s=self._rate.per_s(),
+                cache_hits=self._cache_hits,
+                cache_misses=self._cache_misses,
+                cache_bytes=cache_bytes,
             )
 
 

@@ -187,6 +187,7 @@ class Outcome:
             Rows of inputs in `errors` are NaN (or empty arrays).
         encoded: The tokenised inputs, in input order.
         errors: Position of an input -> why it has no row.
+        cached: Positions of the inputs that a cache answered.
         queue_s: Seconds from arrival to the first batch.
         tokenize_s: Seconds spent tokenising.
         inference_s: Seconds in the model, summed over the batches of this call.
@@ -195,6 +196,7 @@ class Outcome:
     rows: FloatArray | list[FloatArray]
     encoded: list[Encoded]
     errors: dict[int, CenoteError] = field(default_factory=dict)
+    cached: frozenset[int] = frozenset()
     queue_s: float = 0.0
     tokenize_s: float = 0.0
     inference_s: float = 0.0
@@ -203,6 +205,10 @@ class Outcome:
     def num_tokens(self) -> int:
         """Input tokens after cutting, over all inputs; this is what usage counts."""
         return sum(len(e.ids) for e in self.encoded)
+
+    def num_cached_tokens(self, index: int) -> int:
+        """Tokens of the input at `index` if a cache answered it, else 0."""
+        return len(self.encoded[index].ids) if index in self.cached else 0
 
     @property
     def num_truncated(self) -> int:

@@ -111,7 +111,7 @@ def kinds_of(hint: Any) -> tuple[type, ...]:
     return tuple(typing.get_origin(part) or part for part in _members(hint))
 
 
-def at_least(least: int, name: str, value: int) -> None:
+def at_least(least: int, name: str, value: float) -> None:
     """Raise `ConfigError` where `value` is smaller."""
     if value < least:
         raise ConfigError(f"{name}={value}.", allowed=f"It is at least {least}.", param=name)

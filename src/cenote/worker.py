@@ -24,18 +24,21 @@ class Workers:
 
     Args:
         shared: What they wait on.
+        max_forward_s: Seconds after which a batch counts as stuck; 0 for never.
 
     Attributes:
         engines: The models they serve.
         death: What the first dying worker died of; then none serves any more.
     """
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: Shared, max_forward_s: float = 0.0) -> None:
         self.engines: list[Engine] = []
         self.death: BaseException | None = None
-        self._shared = shared
+        self._shared, self._max_forward_s = shared, max_forward_s
         self._threads: list[threading.Thread] = []
+        self._began_s: dict[threading.Thread, float] = {}  # of the batch that each thread runs
         self._stopping = False
+        self._stopped = threading.Event()
         self._turn = 0
 
     def serve(self, engine: Engine) -> None:
@@ -43,6 +46,8 @@ class Workers:
         with self._shared.work:
             self.engines.append(engine)
             self._shared.work.notify_all()
+        if self._max_forward_s and not self._threads:
+            threading.Thread(target=self._watch, name="cenote-watchdog", daemon=True).start()
         for number in range(len(self._threads), engine.runner.num_workers):
             thread = threading.Thread(
                 target=self._live,
@@ -55,6 +60,7 @@ class Workers:
 
     def stop(self) -> None:
         """Let the threads finish their batches and end; waits `JOIN_S` at most. Repeatable, from any thread."""
+        self._stopped.set()
         with self._shared.work:
             self._stopping = True
             self._shared.work.notify_all()
@@ -70,7 +76,9 @@ class Workers:
             torch.set_num_threads(num_threads)
             while (work := self._next()) is not None:
                 engine, batch = work
+                self._began_s[threading.current_thread()] = time.monotonic()
                 engine.run(batch)
+                del self._began_s[threading.current_thread()]
                 del engine, batch, work  # an idle worker keeps no call alive
         except BaseException as error:
             self._die(error)
@@ -87,8 +95,18 @@ class Workers:
                 self._shared.work.wait()
         return None
 
+    def _watch(self) -> None:
+        """A thread stuck in a forward cannot be killed, so all that it owes is ended, and nothing more is taken."""
+        while not self._stopped.wait(min(1.0, self._max_forward_s / 4)):
+            now_s = time.monotonic()
+            took_s = max((now_s - began_s for began_s in list(self._began_s.values())), default=0.0)
+            if took_s > self._max_forward_s:
+                self._die(TimeoutError(f"a batch ran for more than {self._max_forward_s:g} s (max_forward_s)"))
+                return
+
     def _die(self, error: BaseException) -> None:
         log.critical("A worker thread died; nothing more can be served.", exc_info=error)
+        self._stopped.set()
         with self._shared.work:
             self.death = self.death or error
             self._stopping = True

@@ -16,7 +16,7 @@ from cenote.registry import Registry
 from cenote.runner import Runner
 from cenote.tasks import embed
 from cenote.types import Batch, Input, Length, Rows, Tokens
-from support.faulty import GIVES_NAN, KILLS, RAISES, WAIT_S, Serve, tokens
+from support.faulty import GIVES_NAN, KILLS, RAISES, WAIT_S, WAITS, Serve, tokens
 
 GOOD: list[Input] = [Tokens(np.arange(10 + index, 20 + index, dtype=np.int32)) for index in range(20)]
 
@@ -78,6 +78,38 @@ def test_a_dead_worker_ends_everything_and_says_so(serve: Serve, lane: Any, capl
         served.engine.submit("embed", ["more"])
     assert served.engine.snapshot().open_calls == 0
     assert any(record.levelno == logging.CRITICAL for record in caplog.records)
+
+
+def test_a_batch_that_never_ends_is_noticed(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    served = serve(num_workers=2, max_forward_s=0.2)
+    stuck = served.occupy()
+    waiting = served.engine.submit("embed", [tokens(4, WAITS, 3)])
+    for call in (stuck, waiting):
+        with pytest.raises(Unavailable, match=r"a batch ran for more than 0\.2 s"):
+            call.result()
+    assert served.registry.state == "dead"
+    assert any(record.levelno == logging.CRITICAL for record in caplog.records)
+
+
+class _Ragged(Runner):
+    """Gives rows of a size of its own for each number of sequences."""
+
+    def run(self, batch: Batch) -> list[Rows]:
+        return [
+            Rows(answer.seqs, np.ones((len(answer.rows), 5 + batch.num_seqs), np.float32))
+            for answer in super().run(batch)
+        ]
+
+
+def test_rows_that_cannot_be_kept_end_their_call_alone(folder: Path) -> None:
+    machine = MachineSettings(device="cpu", num_workers=1, max_batch_seqs=2)
+    with Registry(machine, runner_factory=_Ragged) as registry:
+        engine = registry.open(ModelSettings(model=str(folder)))
+        with pytest.raises(CenoteError, match="failed") as raised:
+            engine.run_call("embed", GOOD[:3])
+        assert raised.value.kind == "internal"
+        assert engine.run_call("embed", GOOD[:2]).errors == {}
+        assert registry.state == "ready"
 
 
 def broken(*_: object, **__: object) -> Any:

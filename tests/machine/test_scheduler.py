@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cenote.scheduler import BULK_EVERY, Lane, Pending, Scheduler
+from cenote.scheduler import BULK_EVERY, OLDEST_EVERY, SMALL_BATCHES, SMALL_TOKENS, Lane, Pending, Scheduler
 from cenote.types import Encoded, ReadKey
 
 READ = ReadKey("embed")
@@ -26,7 +26,7 @@ class Checked:
     def __init__(self) -> None:
         self.scheduler: Scheduler[str] = Scheduler()
         self.waiting: dict[Lane, list[Pending[str]]] = {"interactive": [], "bulk": []}
-        self.since_bulk = 0
+        self.since_bulk = self.since_oldest = 0
 
     def add(self, sizes: list[int], lane: Lane, call: str) -> None:
         new = [pending(size, call) for size in sizes]
@@ -48,6 +48,7 @@ class Checked:
             return
         lane: Lane = "bulk" if batch[0] in self.waiting["bulk"] else "interactive"
         self._check_lane(lane)
+        self._check_first(batch, lane)
         self._check_batch(batch, self.waiting[lane], max_tokens, max_seqs)
         for taken in batch:
             self.waiting[lane].remove(taken)  # raises if it was not waiting, or was taken twice
@@ -68,13 +69,21 @@ class Checked:
         else:
             self.since_bulk = 0
 
+    def _check_first(self, batch: list[Pending[str]], lane: Lane) -> None:
+        oldest = self.waiting[lane][0] in batch
+        if lane == "bulk":
+            assert oldest
+            return
+        self.since_oldest = 0 if oldest else self.since_oldest + 1
+        assert self.since_oldest < OLDEST_EVERY
+        assert oldest or batch[0].num_tokens == min(lengths(self.waiting[lane]))
+
     @staticmethod
     def _check_batch(batch: list[Pending[str]], waiting: list[Pending[str]], max_tokens: int, max_seqs: int) -> None:
         sizes = lengths(batch)
         assert sizes == sorted(sizes)
         assert len(batch) <= max_seqs
         assert sum(sizes) <= max_tokens or len(batch) == 1
-        assert waiting[0] in batch
         left = [p for p in waiting if p not in batch]
         for size in set(sizes):
             # Within one length: in order of arrival, and none overtaken.
@@ -104,7 +113,7 @@ def test_agrees_with_the_plainest_scheduler(steps: list[tuple[object, ...]]) -> 
 
 def test_same_length_first_then_the_nearest() -> None:
     scheduler: Scheduler[str] = Scheduler()
-    scheduler.add(pending(size) for size in (10, 3, 10, 12, 9, 50, 10, 8))
+    scheduler.add([pending(size) for size in (10, 3, 10, 12, 9, 50, 10, 8)], "bulk")
     assert lengths(scheduler.take(39, 512)) == [9, 10, 10, 10]
     assert lengths(scheduler.take(23, 512)) == [3, 8, 12]
     assert lengths(scheduler.take(49, 512)) == [50]
@@ -113,7 +122,7 @@ def test_same_length_first_then_the_nearest() -> None:
 
 def test_longer_than_the_budget_goes_alone() -> None:
     scheduler: Scheduler[str] = Scheduler()
-    scheduler.add([pending(100), pending(100), pending(1)])
+    scheduler.add([pending(100), pending(100), pending(1)], "bulk")
     assert [lengths(scheduler.take(64, 512)) for _ in range(3)] == [[100], [100], [1]]
 
 
@@ -132,3 +141,26 @@ def test_interactive_alone_earns_bulk_no_turn() -> None:
         scheduler.take(1, 1)
     scheduler.add([pending(1, "bulk")], "bulk")
     assert [scheduler.take(1, 1)[0].call for _ in range(4)] == ["interactive"] * 3 + ["bulk"]
+
+
+def test_a_question_does_not_wait_behind_a_book_and_the_book_does_not_starve() -> None:
+    scheduler: Scheduler[str] = Scheduler()
+    scheduler.add([pending(8000, "book")])
+    taken = []
+    for number in range(2 * OLDEST_EVERY):
+        scheduler.add([pending(10, f"question {number}")])
+        taken.append(scheduler.take(1000, 99)[0].call)
+    assert taken[0] == "question 0"
+    assert "book" in taken[:OLDEST_EVERY]
+
+
+def test_bulk_batches_are_small_while_somebody_asks() -> None:
+    scheduler: Scheduler[str] = Scheduler()
+    scheduler.add([pending(SMALL_TOKENS // 2, "bulk") for _ in range(4 * (SMALL_BATCHES + 2))], "bulk")
+    full = 4 * (SMALL_TOKENS // 2)
+    assert sum(lengths(scheduler.take(full, 99))) == full
+    scheduler.add([pending(9, "question")])
+    assert [p.call for p in scheduler.take(full, 99)] == ["question"]
+    for _ in range(SMALL_BATCHES):
+        assert sum(lengths(scheduler.take(full, 99))) == SMALL_TOKENS
+    assert sum(lengths(scheduler.take(full, 99))) == full

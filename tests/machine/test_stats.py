@@ -8,7 +8,7 @@ from cenote.stats import RATE_WINDOW_S, Snapshot, Stats
 
 
 def snapshot(stats: Stats) -> Snapshot:
-    return stats.snapshot(waiting_seqs=1, waiting_tokens=2, running_seqs=3, open_calls=4)
+    return stats.snapshot(waiting_seqs=1, waiting_tokens=2, running_seqs=3, open_calls=4, cache_bytes=5)
 
 
 class Clock:

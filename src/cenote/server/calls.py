@@ -29,6 +29,9 @@ T = TypeVar("T")
 TIMEOUT_HEADER = "x-request-timeout-ms"
 """Request header: milliseconds that the client will wait; later the answer is 504 and the work is dropped."""
 
+_NO_CACHE = frozenset(("no-cache", "no-store"))
+"""Values of the request header `Cache-Control` that keep a request out of the cache of rows."""
+
 _MEDIA_FIELDS = ("mm_processor_kwargs", "media_io_kwargs", "prompt_embeds")
 
 
@@ -80,6 +83,7 @@ def submits(
         lane="bulk" if priority > 0 else "interactive",
         deadline_s=_deadline_s(request),
         request_id=request.state.request_id,
+        use_cache=not _NO_CACHE.intersection(request.headers.get("cache-control", "").replace(" ", "").split(",")),
     )
 
 
@@ -128,7 +132,7 @@ def renaming(names: Mapping[str, str]) -> Iterator[None]:
 
 
 def timing_headers(request: Request, outcome: Outcome) -> dict[str, str]:
-    """Where the time went, in milliseconds, and how many inputs were cut."""
+    """Where the time went, in milliseconds, how many inputs were cut, and how many tokens a cache answered."""
     seconds = {
         "x-total-time": time.perf_counter() - request.state.arrived,
         "x-tokenization-time": outcome.tokenize_s,
@@ -137,6 +141,8 @@ def timing_headers(request: Request, outcome: Outcome) -> dict[str, str]:
     }
     headers = {name: f"{value * 1e3:.3f}" for name, value in seconds.items()}
     headers["x-truncated"] = str(outcome.num_truncated)
+    if outcome.cached:
+        headers["x-cached-tokens"] = str(sum(map(outcome.num_cached_tokens, outcome.cached)))
     return headers
 
 

@@ -20,6 +20,8 @@ _COUNTERS = {
     "inputs": ("cenote_inputs", "Inputs of admitted calls."),
     "tokens": ("cenote_tokens", "Tokens that went through the model."),
     "batches": ("cenote_batches", "Batches that went through the model."),
+    "cache_hits": ("cenote_cache_hits", "Sequences that the cache of rows answered."),
+    "cache_misses": ("cenote_cache_misses", "Sequences that the cache of rows did not know."),
 }
 _BY_KIND = {
     "calls_by_end": ("cenote_calls_ended", "Admitted calls by how they ended: ok, or the kind of an error.", "end"),
@@ -36,6 +38,7 @@ _GAUGES = {
     "waiting_seqs": ("cenote_waiting_sequences", "Sequences that wait for a forward."),
     "waiting_tokens": ("cenote_waiting_tokens", "Tokens that wait for a forward."),
     "running_seqs": ("cenote_running_sequences", "Sequences in the batches that run."),
+    "cache_bytes": ("cenote_cache_bytes", "Memory of the cache of rows."),
     "open_calls": ("cenote_open_calls", "Calls that have not ended."),
     "tokens_per_s": ("cenote_tokens_per_second", "Tokens through the model a second, over the last seconds."),
 }
