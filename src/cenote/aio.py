@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, Literal, TypeVar, overload
 
-from . import options
+from . import options, prompting
 from .answers import as_array, classification_outputs, embedding_outputs, pooling_outputs, scoring_outputs
 from .calibration import in_precision
 from .llm import LLM, PIECE, PIECES_AHEAD, Output, Params, check_output
@@ -72,6 +72,30 @@ class AsyncLLM:
         started = await _off_the_loop(Started.cancel, self._llm.start, prompts, "embed", **more)
         outcome = await self._in_precision(started, precision)
         return as_array(outcome) if output == "numpy" else embedding_outputs(outcome)
+
+    @overload
+    async def embed_query(self, prompts: Any, *, output: Literal["numpy"], **more: Any) -> FloatArray: ...
+    @overload
+    async def embed_query(
+        self, prompts: Any, *, output: Literal["objects"] = "objects", **more: Any
+    ) -> list[EmbeddingRequestOutput]: ...
+    async def embed_query(self, prompts: Any, **more: Any) -> list[EmbeddingRequestOutput] | FloatArray:
+        """`LLM.embed_query`, awaited."""
+        answers: list[EmbeddingRequestOutput] | FloatArray
+        answers = await self.embed(prompts, **prompting.preferring(prompting.QUERY, self.recipe, more))
+        return answers
+
+    @overload
+    async def embed_document(self, prompts: Any, *, output: Literal["numpy"], **more: Any) -> FloatArray: ...
+    @overload
+    async def embed_document(
+        self, prompts: Any, *, output: Literal["objects"] = "objects", **more: Any
+    ) -> list[EmbeddingRequestOutput]: ...
+    async def embed_document(self, prompts: Any, **more: Any) -> list[EmbeddingRequestOutput] | FloatArray:
+        """`LLM.embed_document`, awaited."""
+        answers: list[EmbeddingRequestOutput] | FloatArray
+        answers = await self.embed(prompts, **prompting.preferring(prompting.DOCUMENT, self.recipe, more))
+        return answers
 
     async def embed_iter(
         self, prompts: Iterable[Any], *, output: Output = "objects", precision: Precision = "float32", **more: Any

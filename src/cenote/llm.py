@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from . import conversion, inputs, options
+from . import conversion, inputs, options, prompting
 from .answers import as_array, classification_outputs, embedding_outputs, pooling_outputs, scoring_outputs
 from .calibration import in_precision
 from .errors import BadInput
@@ -126,7 +126,7 @@ class LLM:
             precision: `float32`, or fewer bits as `precisions.quantize` has them; the ranges of `int8` and `uint8` are
                 those of the setting `calibration`, else of sample texts, which is logged.
             more: `pooling_params`, `lora_request`, `tokenization_kwargs`, and the fields of `tasks.embed.Params`:
-                `normalize`, `dimensions`, `prompt_name`, `prompt`.
+                `normalize`, `dimensions`, `prompt_name`, `prompt`, `input_type`, `pooling`.
         """
         check_output(output)
         options.check_served("embed", self.recipe)
@@ -134,6 +134,34 @@ class LLM:
         started = self.start(prompts, "embed", **more)
         outcome = in_precision(self.engine, started.params, started.finish(use_tqdm), precision)
         return as_array(outcome) if output == "numpy" else embedding_outputs(outcome)
+
+    @overload
+    def embed_query(self, prompts: Any, *, output: Literal["numpy"], **more: Any) -> FloatArray: ...
+    @overload
+    def embed_query(
+        self, prompts: Any, *, output: Literal["objects"] = "objects", **more: Any
+    ) -> list[EmbeddingRequestOutput]: ...
+    def embed_query(self, prompts: Any, **more: Any) -> list[EmbeddingRequestOutput] | FloatArray:
+        """`embed` with the checkpoint's prompt for queries before each text, if it has one.
+
+        The rules are those of `encode_query` of sentence-transformers: the prompt named `query`, else the default one;
+        `prompt_name` or `prompt` wins.
+        """
+        answers: list[EmbeddingRequestOutput] | FloatArray
+        answers = self.embed(prompts, **prompting.preferring(prompting.QUERY, self.recipe, more))
+        return answers
+
+    @overload
+    def embed_document(self, prompts: Any, *, output: Literal["numpy"], **more: Any) -> FloatArray: ...
+    @overload
+    def embed_document(
+        self, prompts: Any, *, output: Literal["objects"] = "objects", **more: Any
+    ) -> list[EmbeddingRequestOutput]: ...
+    def embed_document(self, prompts: Any, **more: Any) -> list[EmbeddingRequestOutput] | FloatArray:
+        """`embed_query` for documents: the first prompt of `document`, `passage` and `corpus` that there is."""
+        answers: list[EmbeddingRequestOutput] | FloatArray
+        answers = self.embed(prompts, **prompting.preferring(prompting.DOCUMENT, self.recipe, more))
+        return answers
 
     @overload
     def embed_iter(self, prompts: Iterable[Any], *, output: Literal["numpy"], **more: Any) -> Iterator[FloatArray]: ...

@@ -67,11 +67,12 @@ _TOKENIZATION: Final = (
 _IDLE_EXTRA: Final = ("cache_salt",)
 
 # Options of the reference's PoolingParams that each task has -> our names for them.
-_EMBED: Final = {"use_activation": "normalize", "dimensions": "dimensions"}
+_TOKEN_EMBED: Final = {"use_activation": "normalize", "dimensions": "dimensions"}
+_EMBED: Final = {**_TOKEN_EMBED, "pooling": "pooling"}
 _CLASSIFY: Final = {"use_activation": "use_activation"}
 _POOLING_NAMES: Final[Mapping[str, Mapping[str, str]]] = {
     "embed": _EMBED,
-    "token_embed": _EMBED,
+    "token_embed": _TOKEN_EMBED,
     "classify": _CLASSIFY,
     "token_classify": _CLASSIFY,
 }
@@ -231,7 +232,7 @@ def task_params(
     """Pooling options of the reference as those of a task: one for all prompts, or one for each.
 
     Args:
-        more: Fields of the task's `Params`, which win.
+        more: Fields of the task's `Params`, by their names or the reference's, which win.
 
     Raises:
         BadInput: An option is not one of this task, or there are not as many as prompts.
@@ -239,6 +240,12 @@ def task_params(
     """
     default = find(task).default_params()
     known = {field.name for field in fields(cast(Any, default))}
+    names = _POOLING_NAMES[task]
+    twice = [name for name in more if name in names and names[name] != name and names[name] in more]
+    if twice:
+        what = f"Both {twice[0]} and {names[twice[0]]} are given, which are one option."
+        raise BadInput(what, fix="Give one of them.", param=twice[0])
+    more = {names.get(name, name): value for name, value in more.items()}
     unknown = [name for name in more if name not in known]
     if unknown:
         raise BadInput(f"{task} has no option {unknown[0]!r}.", allowed=f"It has {sorted(known)}.", param=unknown[0])

@@ -206,6 +206,7 @@ class PoolingParams:
         task: The task; must agree with the method that is called.
         step_tag_id, returned_token_ids: Options of step-wise rewards, which `embed` refuses.
         extra_kwargs: Further options of a task; `embed` has none.
+        pooling: For `embed`, a mode of pooling in place of the checkpoint's; the reference has no such field.
     """
 
     use_activation: bool | None = None
@@ -214,8 +215,9 @@ class PoolingParams:
     step_tag_id: int | None = None
     returned_token_ids: Sequence[int] | None = None
     extra_kwargs: dict[str, Any] | None = None
+    pooling: str | None = None
 
     def given(self) -> list[str]:
         """Names of the options that are set, the task aside."""
-        names = ("use_activation", "dimensions", "step_tag_id", "returned_token_ids", "extra_kwargs")
+        names = ("use_activation", "dimensions", "step_tag_id", "returned_token_ids", "extra_kwargs", "pooling")
         return [name for name in names if getattr(self, name) is not None]

@@ -100,6 +100,8 @@ def _pooled_steps(
             why = f"is given, but {transformer.name} makes one row per text by itself"
             raise _refused("seq_pooling_type", why, "Leave it out.")
         modes = (asked.seq_pooling_type.lower(),)
+        if not any(isinstance(step, Pooling) for step in found):
+            raise _refused("seq_pooling_type", f"is given, but {transformer.name} pools nothing", "Leave it out.")
         found = tuple(replace(step, modes=modes) if isinstance(step, Pooling) else step for step in found)
         sources["pooling"] = "user"
     if asked.use_activation is not None:

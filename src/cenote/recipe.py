@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from . import conversion, hf, pooler, templates
+from . import conversion, hf, pooler, prompting, templates
 from . import modules as st
 from .checkpoint import Checkpoint
 from .classifying import Classifying, classifying
@@ -143,7 +143,7 @@ def resolve(checkpoint: Checkpoint, settings: ModelSettings) -> Recipe:
     nature = model.nature
     asked = settings.pooler_config
     steps, normalize = pooler.steps(listed, classifier, transformer, nature, asked, sources)
-    prompts, default_prompt = _prompts(settings_st, sources)
+    prompts, default_prompt = prompting.declared(settings_st, raw, sources)
     sources["do_lower_case"] = "sentence_bert_config.json" if listed and listed.first.do_lower_case else "default"
     sources["causal"] = nature.causal_source
     sources["stored_dtype"] = "the weights"
@@ -292,23 +292,6 @@ def _user_max_len(wanted: int, position_limit: int | None, sources: dict[str, st
         )
     sources["max_len"] = "user"
     return wanted
-
-
-def _prompts(settings: Mapping[str, Any], sources: dict[str, str]) -> tuple[dict[str, str], str | None]:
-    prompts = settings.get("prompts") or {}
-    default = settings.get("default_prompt_name")
-    if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
-        raise CheckpointError(
-            f"config_sentence_transformers.json says prompts={prompts!r}.", allowed="Names and texts."
-        )
-    if default is not None and default not in prompts:
-        raise CheckpointError(
-            f"config_sentence_transformers.json says default_prompt_name={default!r}.",
-            allowed=f"Its prompts are {', '.join(prompts) or 'none'}.",
-        )
-    sources["prompts"] = "config_sentence_transformers.json" if prompts else "default"
-    sources["default_prompt_name"] = "config_sentence_transformers.json" if default else "default"
-    return dict(prompts), default
 
 
 def _similarity(settings: Mapping[str, Any], sources: dict[str, str]) -> str:

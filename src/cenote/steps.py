@@ -217,6 +217,9 @@ def _sizes(step: Step, size: int) -> tuple[int, int]:
             return size, size
 
 
+POOLINGS = ("cls", "max", "mean", "mean_sqrt_len", "weightedmean", "last")
+"""Modes of pooling, in the order in which several at once are put side by side."""
+
 Rows = Literal["first", "last", "all"]
 """Which rows of a sequence somebody reads."""
 

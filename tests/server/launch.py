@@ -13,7 +13,8 @@ def main() -> int:
     """Serve until a signal."""
     given = json.loads(sys.argv[1])
     server = resolve(ServerSettings, {"port": 0, **given["server"]}).settings
-    return serve(ModelSettings(**given["model"]), MachineSettings(**given["machine"]), server)
+    model = resolve(ModelSettings, given["model"]).settings
+    return serve(model, MachineSettings(**given["machine"]), server)
 
 
 if __name__ == "__main__":

@@ -113,7 +113,7 @@ CLASSIFIERS = (
     Mutation(
         "prompt of a cross-encoder left out",
         "tasks/classify.py",
-        "        prefix=prompt_text(recipe, params.prompt, params.prompt_name),\n",
+        "        prefix=prompting.text_before(recipe, prompt=params.prompt, prompt_name=params.prompt_name),\n",
         "",
         (f"{CLASSIFY}test_prompts_of_a_cross_encoder_go_before_the_first_text",),
     ),

@@ -142,9 +142,9 @@ class Head(nn.Module):
                 tokens = layer(tokens)
         return tokens
 
-    def forward(self, hidden_QD: Tensor, spans: Spans) -> Tensor:
-        """Rows of tokens, after `of_tokens`, to rows of texts, `[S, E]` float32."""
-        pooled_SD: Tensor = self.pooling(hidden_QD, spans)
+    def forward(self, hidden_QD: Tensor, spans: Spans, mode: str = "") -> Tensor:
+        """Rows of tokens, after `of_tokens`, to rows of texts, `[S, E]` float32; `mode` is another pooling."""
+        pooled_SD: Tensor = POOLS[mode](hidden_QD, spans) if mode else self.pooling(hidden_QD, spans)
         return self.after_pooling(pooled_SD)
 
     def after_pooling(self, rows: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import msgspec
@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
-from .. import calibration
+from .. import calibration, prompting
 from ..errors import BadInput, UnsupportedTask
 from ..tasks import embed
 from ..types import Length, Outcome
@@ -32,12 +32,6 @@ EmbeddingType: TypeAlias = Literal["float", "int8", "uint8", "binary", "ubinary"
 InputType: TypeAlias = Annotated[
     str, Meta(description="Chooses one of the model's prompts; where none fits there is no prompt, and a warning.")
 ]
-
-# Names under which models keep the prompt for what Cohere's clients call so.
-_PROMPTS: Mapping[str, tuple[str, ...]] = {
-    "search_query": ("search_query", "query", "retrieval.query"),
-    "search_document": ("search_document", "document", "passage", "corpus", "retrieval.passage"),
-}
 
 
 class CohereError(Struct, kw_only=True):
@@ -246,14 +240,11 @@ def prompt(recipe: Recipe, input_type: str | None, warnings: list[str]) -> str |
     """
     if input_type is None:
         return None
-    by_name = {name.lower(): text for name, text in recipe.prompts.items()}
-    wanted = input_type.lower()
-    fitting = [by_name[name] for name in _PROMPTS.get(wanted, (wanted,)) if name in by_name]
-    if not fitting:
+    names = prompting.fitting(recipe, input_type)
+    if not names:
         has = ", ".join(recipe.prompts) or "none"
         warnings.append(f"{recipe.name} has no prompt for input_type {input_type[:64]!r} (it has: {has}).")
-    # Checkpoints may list an empty prompt of one name beside one of another name that has text.
-    return next(filter(None, fitting), "")
+    return next(filter(None, (recipe.prompts[name] for name in names)), "")
 
 
 def length_of(door: Door, truncate: str | None, limit: int | None = None) -> Length:

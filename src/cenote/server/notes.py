@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from . import bodies
-from .schemas import CallFields
+from .schemas import ArrayFields, CallFields
 
 
 @dataclass(slots=True)
@@ -24,6 +24,13 @@ class Notes:
     def of(cls, body: CallFields) -> Notes:
         """Those that every call may need."""
         return cls(ignored=["padding"] if body.padding == "max_length" else [])
+
+    def activation(self, body: ArrayFields) -> bool | None:
+        """`use_activation` by its new or its old name."""
+        if body.normalize is None:
+            return body.use_activation
+        self.warnings.append("normalize is the old name of use_activation")
+        return body.normalize if body.use_activation is None else body.use_activation
 
     def headers(self) -> dict[str, str]:
         """`x-ignored-fields` and `warning`, where there is something to say."""

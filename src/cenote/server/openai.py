@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
 
 class EmbeddingRequest(ArrayFields, kw_only=True):
     """Texts, token ids or conversations to embed."""
-
-    normalize: (
-        Annotated[bool, Meta(description="Old name of use_activation.", extra_json_schema={"deprecated": True})] | None
-    ) = None
 
 
 class Embedding(Struct, kw_only=True):
@@ -127,13 +123,10 @@ def _models(door: Door) -> list[Model]:
 
 
 def _params(body: EmbeddingRequest, given: Prompts, notes: Notes) -> embed.Params:
-    normalize = body.use_activation
-    if body.normalize is not None:
-        notes.warnings.append("normalize is the old name of use_activation")
-        normalize = body.normalize if normalize is None else normalize
     return embed.Params(
-        normalize=normalize,
+        normalize=notes.activation(body),
         dimensions=body.dimensions,
+        pooling=body.pooling,
         prompt_name=given.prompt_name,
         prompt=given.prompt,
         add_special_tokens=given.add_special_tokens,

@@ -71,7 +71,7 @@ async def _answer(door: Door, request: Request, body: PoolingRequest) -> Respons
     task = _task(engine.recipe, body, notes)
     length = lengths.of(body, engine.recipe.max_len, door.on_long)
     given = await prompts.read(door, engine, body, notes)
-    params = _params(task, body, given)
+    params = _params(task, body, given, notes)
     outcome = await calls.run(request, engine, task, given.inputs, params, length=length, priority=body.priority)
     head = replies.head("pooling", request, body.model or engine.name)
     response = await replies.rows(head, outcome, body, "pooling", "data")
@@ -99,9 +99,9 @@ def _task(recipe: Recipe, body: PoolingRequest, notes: Notes) -> str:
     return task
 
 
-def _params(task: str, body: PoolingRequest, given: Prompts) -> Any:
+def _params(task: str, body: PoolingRequest, given: Prompts, notes: Notes) -> Any:
     more = {"prompt_name": given.prompt_name, "prompt": given.prompt}
-    asked = PoolingParams(use_activation=body.use_activation, dimensions=body.dimensions)
+    asked = PoolingParams(notes.activation(body), body.dimensions, pooling=body.pooling)
     (params,) = options.task_params(task, asked, len(given.inputs), given.add_special_tokens, more)
     return params
 

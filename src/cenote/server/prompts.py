@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from .. import inputs
+from .. import inputs, prompting
 from ..errors import BadInput
 from ..types import Input
 from . import chat
@@ -56,7 +56,7 @@ async def read(door: Door, engine: Engine, body: PromptFields, notes: Notes) -> 
     listed = _conversations(body)
     if listed is None:
         add = True if body.add_special_tokens is None else body.add_special_tokens
-        return Prompts(inputs.parse(body.input), add, _prompt_name(engine, body, notes), body.prompt)
+        return Prompts(inputs.parse(body.input), add, *_prompt(engine, body, notes))
     if body.prompt is not None or body.prompt_name is not None:
         raise BadInput(
             "The request has a conversation and a prompt.",
@@ -70,13 +70,19 @@ async def read(door: Door, engine: Engine, body: PromptFields, notes: Notes) -> 
     return Prompts(texts, bool(body.add_special_tokens), prompt="")
 
 
-def _prompt_name(engine: Engine, body: PromptFields, notes: Notes) -> str | None:
+def _prompt(engine: Engine, body: PromptFields, notes: Notes) -> tuple[str | None, str | None]:
+    """Name and text of the prompt that `body` chooses."""
     if body.input_type is None:
-        return body.prompt_name
-    if body.prompt is None and body.prompt_name is None and body.input_type in engine.recipe.prompts:
-        return body.input_type
-    notes.ignored.append("input_type")
-    return body.prompt_name
+        return body.prompt_name, body.prompt
+    if body.prompt is not None or body.prompt_name is not None:
+        notes.ignored.append("input_type")
+        return body.prompt_name, body.prompt
+    chosen = prompting.by_input_type(engine.recipe, body.input_type)
+    if chosen.prompt_name is None:
+        notes.ignored.append("input_type")
+    if chosen.prompt is not None:
+        notes.warnings.append("input_type is not one that is known, so no prompt was put before the inputs")
+    return chosen.prompt_name, chosen.prompt
 
 
 def _conversations(body: PromptFields) -> list[chat.Conversation] | None:

@@ -36,6 +36,8 @@ Conversations: TypeAlias = Annotated[
 ]
 NotServed: TypeAlias = Annotated[msgspec.Raw, Meta(description="Refused by name unless it is null or empty.")]
 
+Pooling: TypeAlias = Literal["cls", "max", "mean", "mean_sqrt_len", "weightedmean", "last"]
+
 Int64: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 TokenId: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
@@ -99,7 +101,16 @@ class PromptFields(CallFields, kw_only=True):
     )
     add_generation_prompt: Annotated[bool, Meta(description="End a conversation with the start of an answer.")] = False
     continue_final_message: Annotated[bool, Meta(description="Leave the last message of a conversation open.")] = False
-    input_type: Annotated[str, Meta(description="Name of a prompt; one the model lacks is passed over.")] | None = None
+    input_type: (
+        Annotated[
+            str,
+            Meta(
+                description="What the inputs are, which chooses a prompt: query (or search_query), document (or "
+                "search_document, passage), or the name of one of the model's prompts; another one chooses none."
+            ),
+        ]
+        | None
+    ) = None
     prompt_name: Annotated[str, Meta(description="Name of one of the model's prompts.")] | None = None
     prompt: Annotated[str, Meta(description="Text put before each input.")] | None = None
     prompt_embeds: NotServed | UnsetType = UNSET
@@ -108,6 +119,10 @@ class PromptFields(CallFields, kw_only=True):
 class ArrayFields(PromptFields, kw_only=True):
     """What is said about vectors."""
 
+    normalize: (
+        Annotated[bool, Meta(description="Old name of use_activation.", extra_json_schema={"deprecated": True})] | None
+    ) = None
+    pooling: Annotated[Pooling, Meta(description="Pool in this way, not as the model does.")] | None = None
     dimensions: Annotated[int, Meta(description="Keep this many leading numbers of a Matryoshka model.")] | None = None
     encoding_format: (
         Annotated[

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from .. import prompting
 from ..activations import activate
 from ..steps import rows_read
 from ..types import Encoded, FloatArray, Input, Length, ReadKey
-from .embed import prompt_text
 
 if TYPE_CHECKING:
     import torch
@@ -47,7 +47,7 @@ class Params:
 
     def check(self, recipe: Recipe) -> None:
         """Raise `BadInput` where the checkpoint has no such prompt."""
-        prompt_text(recipe, self.prompt, self.prompt_name)
+        prompting.text_before(recipe, prompt=self.prompt, prompt_name=self.prompt_name)
 
 
 def serves(recipe: Recipe) -> bool:
@@ -73,7 +73,7 @@ def encode(
         on_long=length.on_long,
         side=length.side,
         add_special_tokens=params.add_special_tokens,
-        prefix=prompt_text(recipe, params.prompt, params.prompt_name),
+        prefix=prompting.text_before(recipe, prompt=params.prompt, prompt_name=params.prompt_name),
         model_name=recipe.name,
     )
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
+from .. import prompting
 from ..errors import BadInput
-from ..steps import on_tokens
+from ..steps import POOLINGS, on_tokens, rows_read
 from ..types import Encoded, FloatArray, Input, Length, ReadKey
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ class Params:
         dimensions: Cut vectors to this size, before normalising; None for the checkpoint's size.
         prompt_name: Name of one of the checkpoint's prompts, put before each text.
         prompt: A text put before each text; wins over `prompt_name`.
+        input_type: What the texts are (`query`, `document`, ...), which chooses a prompt where none is named.
+        pooling: Mode of `steps.POOLINGS` in place of the checkpoint's, in any case of letters.
         add_special_tokens: Whether the tokenizer adds its special tokens.
     """
 
@@ -41,13 +44,23 @@ class Params:
     dimensions: int | None = None
     prompt_name: str | None = None
     prompt: str | None = None
+    input_type: str | None = None
+    pooling: str | None = None
     add_special_tokens: bool = True
 
     def check(self, recipe: Recipe) -> None:
-        """Raise `BadInput` where the checkpoint does not allow `dimensions` or has no such prompt."""
+        """Raise `BadInput` where the checkpoint does not allow `dimensions` or `pooling`, or has no such prompt."""
         if self.dimensions is not None:
             _check_dimensions(self.dimensions, recipe)
-        prompt_text(recipe, self.prompt, self.prompt_name)
+        if self.pooling is not None:
+            _check_pooling(self.pooling, recipe)
+        self.text_before(recipe)
+
+    def text_before(self, recipe: Recipe) -> str:
+        """What is put before each text."""
+        return prompting.text_before(
+            recipe, prompt=self.prompt, prompt_name=self.prompt_name, input_type=self.input_type
+        )
 
 
 def serves(recipe: Recipe) -> bool:
@@ -64,6 +77,8 @@ def encode(
     recipe: Recipe, tokenizer: Tokenizer, inputs: Sequence[Input], params: Params, length: Length
 ) -> list[Encoded]:
     """Token ids of `inputs`; a prompt goes before each text, and before the first of a pair."""
+    if params.prompt is None and params.prompt_name is None and params.input_type is None:
+        prompting.say_unchosen(recipe)
     limit = recipe.max_len if length.limit is None else min(length.limit, recipe.max_len)
     return tokenizer.encode(
         inputs,
@@ -71,32 +86,31 @@ def encode(
         on_long=length.on_long,
         side=length.side,
         add_special_tokens=params.add_special_tokens,
-        prefix=prompt_text(recipe, params.prompt, params.prompt_name),
+        prefix=params.text_before(recipe),
         skip_prefix=recipe.pooling is not None and not recipe.pooling.include_prompt,
         model_name=recipe.name,
     )
 
 
 def read_key(recipe: Recipe, params: Params) -> ReadKey:
-    """All requests are pooled as the checkpoint says."""
-    return ReadKey(NAME)
+    """Pooled as the checkpoint says, or in another way."""
+    asked = (params.pooling or "").lower()
+    own = recipe.pooling.modes if recipe.pooling else ()
+    return ReadKey(NAME, "" if (asked,) == own else asked)
 
 
 def rows_needed(recipe: Recipe, key: ReadKey) -> Literal["first", "last", "all"]:
     """One row is enough where only one is pooled, and no step before it looks at others."""
     if recipe.pooling is None or not recipe.model.nature.prunes or any(on_tokens(step) for step in recipe.steps):
         return "all"
-    if recipe.pooling.modes == ("last",):
-        return "last"
-    if recipe.pooling.modes == ("cls",) and recipe.pooling.include_prompt:
-        return "first"
-    return "all"
+    modes = (key.pooling,) if key.pooling else recipe.pooling.modes
+    return rows_read(modes, skips=not recipe.pooling.include_prompt)
 
 
 def read(heads: Heads, hidden_QD: torch.Tensor, spans: Spans, key: ReadKey) -> torch.Tensor:
     """Hidden states to rows `[S, E]`, not yet normalised."""
     assert heads.pooled is not None
-    rows_SE: torch.Tensor = heads.pooled(hidden_QD, spans)
+    rows_SE: torch.Tensor = heads.pooled(hidden_QD, spans, key.pooling)
     return rows_SE
 
 
@@ -111,24 +125,18 @@ def shape(recipe: Recipe, rows: FloatArray, params: Params) -> FloatArray:
     return np.ascontiguousarray(rows)
 
 
-def prompt_text(recipe: Recipe, prompt: str | None, prompt_name: str | None) -> str:
-    """What is put before each text: `prompt`, else the prompt of that name, else the checkpoint's default, else "".
-
-    Raises:
-        BadInput: The checkpoint has no prompt of that name.
-    """
-    if prompt is not None:
-        return prompt
-    name = prompt_name if prompt_name is not None else recipe.default_prompt_name
-    if name is None:
-        return ""
-    if name not in recipe.prompts:
+def _check_pooling(pooling: str, recipe: Recipe) -> None:
+    if pooling.lower() not in POOLINGS:
+        raise BadInput(f"pooling={pooling!r}.", allowed=f"Allowed are {', '.join(POOLINGS)}.", param="pooling")
+    modes = recipe.pooling.modes if recipe.pooling else ()
+    if len(modes) != 1:
+        why = f"puts {' and '.join(modes)} side by side" if modes else "has one row for each text and pools none"
         raise BadInput(
-            f"{recipe.name} has no prompt named {name!r}.",
-            allowed=f"Its prompts are {', '.join(recipe.prompts) or 'none'}.",
-            param="prompt_name",
+            f"pooling={pooling!r}, but {recipe.name} {why}.",
+            allowed="Vectors of another pooling would have another size.",
+            fix="Leave it out.",
+            param="pooling",
         )
-    return recipe.prompts[name]
 
 
 def _check_dimensions(dimensions: int, recipe: Recipe) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal
 
+from ..errors import BadInput
 from ..types import ReadKey
 from . import embed
 
@@ -29,7 +30,9 @@ def serves(recipe: Recipe) -> bool:
 
 
 def read_key(recipe: Recipe, params: Params) -> ReadKey:
-    """All requests are read alike."""
+    """All requests are read alike; raises `BadInput` where one names a pooling."""
+    if params.pooling is not None:
+        raise BadInput(f"pooling={params.pooling!r}, but the task is {NAME}.", fix="Leave it out.", param="pooling")
     return ReadKey(NAME)
 
 
