@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_POOLED = {
+    "cls": "first token is pooled (cls)",
+    "last": "last token is pooled (last)",
+    "mean": "tokens are pooled (mean)",
+}
+
 
 def check(asked: PoolerConfig, classifier: Classifying | None, name: str) -> None:
     """Refuse fields that would change nothing, or that are not served.
@@ -122,8 +128,7 @@ def _check_layers(listed: tuple[Step, ...], transformer: Checkpoint) -> None:
 
 
 def _say_default(name: str, nature: Nature, sources: Mapping[str, str]) -> None:
-    token = "first token is pooled (cls)" if nature.pooled == "cls" else "last token is pooled (last)"
-    said = [f"its {token}"] if sources["pooling"] != "user" else []
+    said = [f"its {_POOLED[nature.pooled]}"] if sources["pooling"] != "user" else []
     said += ["normalised"] if sources["normalize"] != "user" else []
     if said:
         log.info("%s has no modules.json: %s.", name, " and ".join(said))

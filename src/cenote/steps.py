@@ -162,7 +162,7 @@ class Nature:
 
     causal: bool = False
     causal_source: str = "the architecture"
-    pooled: Literal["cls", "last"] = "cls"
+    pooled: Literal["cls", "last", "mean"] = "cls"
     why_not_float16: str | None = None
     bag: bool = False
     prunes: bool = True

@@ -167,7 +167,8 @@ def load(
         name: Of the checkpoint, for the message.
 
     Raises:
-        WeightMismatch: Something is left over, left empty, filled twice, of another shape or quantised.
+        WeightMismatch: Something is left over, left empty, filled twice with different values, of another shape or
+            quantised.
     """
     slots = _slots(model)
     audit = _Audit()
@@ -177,7 +178,8 @@ def load(
             if not any(re.search(pattern, _stripped(stored, prefixes)) for pattern, _ in ignored):
                 audit.unused.append(stored)
         elif not audit.filled.isdisjoint((target, *slots[target].parts)):
-            audit.twice.append(stored)
+            if not _is_there(slots[target], tensor):
+                audit.twice.append(stored)
         elif tuple(tensor.shape) != slots[target].shape:
             audit.shapes.append(f"{stored} is {list(tensor.shape)}, config.json says {list(slots[target].shape)}")
         elif tensor.dtype not in _PLAIN_DTYPES:
@@ -228,6 +230,13 @@ def _put(slot: _Slot, tensor: Tensor, dtype: torch.dtype, device: torch.device) 
         whole = nn.Parameter(torch.empty(whole.shape, dtype=dtype, device=device), requires_grad=False)
         setattr(slot.module, slot.leaf, whole)
     whole.data[slot.rows[0] : slot.rows[1]] = tensor
+
+
+def _is_there(slot: _Slot, tensor: Tensor) -> bool:
+    """Whether `slot` is filled with `tensor` already: old files store tied weights under each of their names."""
+    filled = getattr(slot.module, slot.leaf)
+    filled = filled if slot.rows is None else filled[slot.rows[0] : slot.rows[1]]
+    return filled.shape == tensor.shape and torch.equal(filled, tensor.to(filled.device, filled.dtype))
 
 
 def _report(audit: _Audit, empty: list[str], name: str) -> None:

@@ -33,10 +33,11 @@ def slanted_at(head: int, query: int, key: int) -> float:
     return float(np.sin(SLOPES[head] * (key - query)) + 0.1 * (query % 3))
 
 
-def met(query: Tensor, key: Tensor, query_nq: Tensor, key_k: Tensor) -> Tensor:
+def met(query: Tensor, key: Tensor, query_nq: Tensor, key_k: Tensor, farthest: int) -> Tensor:
     """Scores of what a query holds against where the key stands, and of what a key holds against how far away it is."""
     key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
     away = (query_nq[..., None] - key_k)[:, None]
+    assert int(away.abs().max()) <= farthest
     return query[..., :1] * (key_k % 5) + 0.3 * key[..., 1:2].transpose(2, 3) * away.float().sin()
 
 

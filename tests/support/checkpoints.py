@@ -25,7 +25,8 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from . import decoders, rotary
+from . import decoders, jina_bert, rotary, t5
+from .references import base_class
 from .saving import PLAIN, Saved, restyle
 from .vocab import tiny_tokenizer
 
@@ -53,9 +54,15 @@ RENAMED = {
         "attention_probs_dropout_prob": "attention_dropout",
     },
     **rotary.RENAMED,
+    **t5.RENAMED,
 }
 # Families that have no such thing; asking for it is a mistake of the test.
-LACKING = {"distilbert": ("type_vocab_size", "layer_norm_eps"), "mpnet": ("type_vocab_size",), **rotary.LACKING}
+LACKING = {
+    "distilbert": ("type_vocab_size", "layer_norm_eps"),
+    "mpnet": ("type_vocab_size",),
+    **rotary.LACKING,
+    **t5.LACKING,
+}
 SHAPE: dict[str, Any] = {
     "hidden_size": 60,
     "num_hidden_layers": 3,
@@ -80,6 +87,9 @@ OWN_SHAPE: dict[str, dict[str, Any]] = {
         "position_biased_input": False,
         "type_vocab_size": 0,
     },
+    "jina_bert": jina_bert.OWN_SHAPE,
+    **rotary.OWN_SHAPE,
+    **t5.OWN_SHAPE,
 }
 # What a walk over a family's forms has to see: name -> (model_type, overrides).
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -114,7 +124,7 @@ def tiny_transformer(
     """Save a tiny random model with its config and tokenizer, and return `folder`.
 
     Args:
-        model_type: One of `MODEL_TYPES`, of `decoders.DECODERS` or of `rotary.OWN_SHAPE`.
+        model_type: One of `MODEL_TYPES`, of `decoders.DECODERS` or of `OWN_SHAPE`.
         folder: Made if need be.
         seed: Another seed gives other weights; the tokenizer stays.
         head: What stands on the base model. Classifiers have 3 labels unless `num_labels` says otherwise.
@@ -130,7 +140,7 @@ def tiny_transformer(
     """
     tokenizer = tiny_tokenizer(model_type, max_tokens=max_positions, lowercase=lowercase)
     config = tiny_config(model_type, tokenizer, max_positions=max_positions, head=head, **config_overrides)
-    model: PreTrainedModel = HEADS[head].from_config(config)
+    model: PreTrainedModel = (base_class(model_type) if head == "base" else HEADS[head]).from_config(config)
     randomise(model, seed)
     model.to(getattr(torch, dtype)).save_pretrained(folder)
     tokenizer.save_pretrained(folder)

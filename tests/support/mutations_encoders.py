@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from .mutation import Mutation
-from .mutations_forward import HIDDEN, SUMS
+from .mutations_forward import HIDDEN, LAYERS, SUMS
 
 DISENTANGLED: Final = (
     Mutation(
@@ -67,8 +67,81 @@ DISENTANGLED: Final = (
     Mutation(
         "pieces of a run start at its start",
         "layers/attention.py",
-        "run.key_start + first * run.key_len",
+        "run.key_start + first * run.num_tokens",
         "run.key_start",
         (SUMS,),
+    ),
+)
+
+BY_DISTANCE: Final = (
+    Mutation(
+        "slopes of other powers of two",
+        "layers/alibi.py",
+        "for number in range(1, whole + 1)]",
+        "for number in range(whole)]",
+        (f"{HIDDEN}[jina_bert]",),
+    ),
+    Mutation(
+        "slopes between powers of two off by one",
+        "layers/alibi.py",
+        "range(1, 2 * whole, 2)",
+        "range(2, 2 * whole, 2)",
+        (f"{HIDDEN}[jina_bert]",),
+    ),
+    Mutation(
+        "earlier keys fall, later ones rise",
+        "layers/alibi.py",
+        "(key_k - query[..., None]).abs_()",
+        "(key_k - query[..., None])",
+        (f"{HIDDEN}[jina_bert-reglu]",),
+    ),
+    Mutation(
+        "the other half of the feed-forward activated",
+        "models/jina_bert.py",
+        "gate_first=not norms",
+        "gate_first=norms",
+        (f"{HIDDEN}[jina_bert-normed]",),
+    ),
+    Mutation(
+        "the second norm of the attention left out",
+        "models/jina_bert.py",
+        "normed(self.second_norm, super().added(attended_QD, hidden_QD) + hidden_QD)",
+        "super().added(attended_QD, hidden_QD)",
+        (f"{HIDDEN}[jina_bert-normed-original]",),
+    ),
+    Mutation(
+        "T5 scales its scores",
+        "models/t5.py",
+        "Rule(scale=1.0, bias",
+        "Rule(bias",
+        (f"{HIDDEN}[t5]",),
+    ),
+    Mutation(
+        "every layer of UMT5 has the bias of the first",
+        "models/t5.py",
+        "rules if len(rules) == num_layers else rules * num_layers",
+        "rules[:1] * num_layers",
+        (f"{HIDDEN}[umt5]",),
+    ),
+    Mutation(
+        "a gelu gate that is exact",
+        "models/t5.py",
+        '"gelu_new" if named == "gated-gelu"',
+        '"gelu" if named == "gated-gelu"',
+        (f"{HIDDEN}[mt5]",),
+    ),
+    Mutation(
+        "the residual of T5 normalised",
+        "models/t5.py",
+        "attended_QD.add_(hidden_TD if",
+        "attended_QD.add_(self.attention_norm(hidden_TD) if",
+        (f"{HIDDEN}[t5]",),
+    ),
+    Mutation(
+        "the last norm of T5 not among its layers",
+        "models/t5.py",
+        "last_QD if number == num_layers else rows",
+        "rows",
+        (f"{LAYERS}[t5]",),
     ),
 )

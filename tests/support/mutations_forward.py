@@ -124,15 +124,15 @@ BLOCKS = (
     Mutation(
         "normalised before the addition",
         "layers/blocks.py",
-        "_normed(self.attention_norm, attended.add_(hidden_TD))",
-        "_normed(self.attention_norm, attended).add_(hidden_TD)",
+        "normed(self.attention_norm, attended_QD.add_(hidden_QD))",
+        "normed(self.attention_norm, attended_QD).add_(hidden_QD)",
         (f"{HIDDEN}[bert]",),
     ),
     Mutation(
         "the two norms of a block swapped",
         "layers/blocks.py",
-        "return _normed(self.norm, self.inner",
-        "return _normed(self.attention_norm, self.inner",
+        "return normed(self.norm, self.inner",
+        "return normed(self.attention_norm, self.inner",
         (f"{HIDDEN}[mpnet]",),
     ),
     Mutation(
@@ -166,15 +166,15 @@ BLOCKS = (
     Mutation(
         "kept rows get the residual of others",
         "layers/blocks.py",
-        "            hidden_TD = hidden_TD[rows_Q]\n            query_QD = self.query(hidden_TD)",
-        "            query_QD = self.query(hidden_TD[rows_Q])\n            hidden_TD = hidden_TD[: len(rows_Q)]",
+        "hidden_TD if rows_Q is None else hidden_TD[rows_Q])",
+        "hidden_TD if rows_Q is None else hidden_TD[: len(rows_Q)])",
         (f"{KEPT}[bert-last]",),
     ),
     Mutation(
         "kept rows get the keys of the queries",
         "layers/blocks.py",
-        'self.qkv.only("query"), self.qkv.only("key", "value")',
-        'self.qkv.only("query"), self.qkv.only("query", "key")',
+        "self.qkv.only(query), self.qkv.only(*others)",
+        "self.qkv.only(query), self.qkv.only(query, others[0])",
         (f"{KEPT}[roberta-first]",),
     ),
 )
@@ -246,14 +246,14 @@ ATTENTION = (
     ),
     Mutation(
         "mpnet's buckets off by one",
-        "models/mpnet.py",
+        "layers/relative.py",
         "wide = (near + growth",
         "wide = (near + 1 + growth",
         (f"{HIDDEN}[mpnet]",),
     ),
     Mutation(
         "mpnet's buckets mirrored",
-        "models/mpnet.py",
+        "layers/relative.py",
         "(key_k - query[..., None])",
         "(query[..., None] - key_k)",
         (f"{HIDDEN}[mpnet]",),

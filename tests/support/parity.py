@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from transformers import AutoConfig, AutoModel
+from transformers import AutoConfig
 
-from . import decoders, rotary
+from . import decoders, jina_bert, rotary, t5
 from .checkpoints import VARIANTS, tiny_transformer
 from .forwards import Backbone, backbone
-from .references import EXACT, Float32, Ids, ragged_ids, worst_error
+from .references import EXACT, Float32, Ids, base_class, ragged_ids, worst_error
 
 REFERENCE_LIMIT: Final = 1e-5
 """Largest max|a-b| / max|b| of a sequence against the reference, in float32."""
@@ -34,6 +34,9 @@ CASES: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "deberta-v2-far": ("deberta-v2", {"max_positions": 700, "max_relative_positions": 512, "position_buckets": 256}),
     **decoders.VARIANTS,
     **rotary.VARIANTS,
+    **jina_bert.VARIANTS,
+    "jina_bert-far": ("jina_bert", {"max_positions": 600, "num_hidden_layers": 2}),
+    **t5.VARIANTS,
 }
 """Name -> model type and what is special in its config."""
 
@@ -80,7 +83,8 @@ def case_inputs(folder: Path, limit: int) -> list[Ids]:
 def reference_layers(folder: Path, inputs: Sequence[Ids], dtype: str = "float32") -> list[list[Float32]]:
     """All hidden states of `transformers`: for each layer, `[n, D]` of each input."""
     config = AutoConfig.from_pretrained(folder)
-    model = AutoModel.from_pretrained(folder, **{**EXACT, "dtype": getattr(torch, dtype)}).eval()
+    exact = {**EXACT, "dtype": getattr(torch, dtype)}
+    model = base_class(config.model_type).from_pretrained(folder, **exact).eval()
     found: list[list[Float32]] = []
     with torch.inference_mode():
         for ids, segments in inputs:

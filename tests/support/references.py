@@ -10,7 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from sentence_transformers import SentenceTransformer
-from transformers import AutoConfig, AutoModel, AutoTokenizer
+from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding, AutoTokenizer
+
+from .t5 import T5
 
 Float32 = npt.NDArray[np.float32]
 Ids = tuple[list[int], list[int]]
@@ -29,13 +31,18 @@ def reference_vectors(folder: Path, texts: Sequence[str], *, batch_size: int = 1
     return np.asarray(rows, dtype=np.float32)
 
 
+def base_class(model_type: str) -> Any:
+    """The auto class that makes the base model of a family; of those that have a decoder too, the encoder."""
+    return AutoModelForTextEncoding if model_type in T5 else AutoModel
+
+
 def reference_hidden(folder: Path, inputs: Sequence[tuple[Sequence[int], Sequence[int] | None]]) -> list[Float32]:
     """The last hidden states [n, D] of `transformers` for each `(ids, segments)`, one at a time, without a mask.
 
     Families without segment ids leave them out.
     """
     config = AutoConfig.from_pretrained(folder)
-    model = AutoModel.from_pretrained(folder, **EXACT).eval()
+    model = base_class(config.model_type).from_pretrained(folder, **EXACT).eval()
     hidden: list[Float32] = []
     with torch.inference_mode():
         for ids, segments in inputs:

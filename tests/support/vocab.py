@@ -17,11 +17,13 @@ from transformers import (
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
     RobertaTokenizer,
+    T5Tokenizer,
     XLMRobertaTokenizer,
 )
 from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
 from .decoders import DECODERS
+from .t5 import T5
 from .texts import corpus
 
 VOCAB_SIZE = 887
@@ -39,7 +41,7 @@ def tiny_tokenizer(model_type: str, *, max_tokens: int, lowercase: bool = True) 
     Raises:
         ValueError: The family is not one of the makers'.
     """
-    if model_type in ("bert", "electra", "nomic_bert"):
+    if model_type in ("bert", "electra", "nomic_bert", "jina_bert"):
         wordpiece = _wordpiece(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"), lowercase)
         return BertTokenizer(vocab=wordpiece, do_lower_case=lowercase, model_max_length=max_tokens)
     if model_type == "distilbert":
@@ -62,6 +64,8 @@ def tiny_tokenizer(model_type: str, *, max_tokens: int, lowercase: bool = True) 
         return DebertaV2Tokenizer(vocab=pieces, model_max_length=max_tokens)
     if model_type == "modernbert":
         return _framed(max_tokens)
+    if model_type in T5:
+        return T5Tokenizer(vocab=[*_scored("<pad>", "</s>", "<unk>"), *_unigram()], model_max_length=max_tokens)
     if model_type in DECODERS:
         return _ended(max_tokens)
     raise ValueError(f"No tokenizer is made for {model_type!r}; allowed are the families of the makers.")

@@ -19,9 +19,9 @@ from .packed import Bounds, Run
 Bias: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """Positions of queries `[..., q]` and of keys `[k]` -> what is added to the scaled scores, `[..., H, q, k]`."""
 
-Content: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-"""Queries `[n, H, q, K]`, keys `[n, H', k, K]`, their positions `[1 or n, q]` and `[k]` -> what is added to the scaled
-scores, `[n, H, q, k]`."""
+Content: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor, int], Tensor]
+"""Queries `[n, H, q, K]`, keys `[n, H', k, K]`, their positions `[1 or n, q]` and `[k]`, and a distance that none is
+beyond -> what is added to the scaled scores, `[n, H, q, k]`."""
 
 # Rows of queries whose scores are held at once where a mask or the plain computation is needed.
 _QUERY_BLOCK = 512
@@ -187,7 +187,7 @@ def _mask(
     if rule.bias is not None:
         parts.append(rule.bias(query_nq, key_k).to(dtype))
     if rule.content is not None:
-        parts.append(rule.content(query_nHqK, key_nHkK, query_nq, key_k).to(dtype))
+        parts.append(rule.content(query_nHqK, key_nHkK, query_nq, key_k, run.num_tokens - 1).to(dtype))
     mask = sum(parts[1:], parts[0]) if parts else None
     hidden_nqk = _hidden(rule, query_nq[..., None] - key_k)
     if hidden_nqk is not None:

@@ -29,6 +29,7 @@ class EncoderShape:
         activation: Of the feed-forward, one of `linear.ACTIVATIONS`.
         norm_eps: Added to the variance in the layer norms.
         gated: Whether the feed-forward multiplies a second product with the activated one.
+        gate_first: Whether the activated one is stored before the other, where both are one tensor.
         attention_bias, up_bias, down_bias: Whether the linear layers of the attention have a bias, those into the
             feed-forward, and the one out of it.
         rope: Rotary positions of queries and keys, or None.
@@ -41,6 +42,7 @@ class EncoderShape:
     activation: str
     norm_eps: float
     gated: bool = False
+    gate_first: bool = False
     attention_bias: bool = True
     up_bias: bool = True
     down_bias: bool = True
@@ -66,12 +68,15 @@ class GatedFeedForward(nn.Module):
     def __init__(self, shape: EncoderShape) -> None:
         super().__init__()
         size, inner = shape.hidden_size, shape.inner_size
-        self.up_gate = Linear(size, 2 * inner, bias=shape.up_bias, parts={"up": inner, "gate": inner})
+        self.gate_first = shape.gate_first
+        parts = dict.fromkeys(("gate", "up") if shape.gate_first else ("up", "gate"), inner)
+        self.up_gate = Linear(size, 2 * inner, bias=shape.up_bias, parts=parts)
         self.activation = ACTIVATIONS[shape.activation]
         self.down = Linear(inner, size, bias=shape.down_bias)
 
     def forward(self, hidden_TD: Tensor) -> Tensor:
-        up, gate = self.up_gate(hidden_TD).chunk(2, dim=1)
+        first, second = self.up_gate(hidden_TD).chunk(2, dim=1)
+        up, gate = (second, first) if self.gate_first else (first, second)
         out: Tensor = self.down(self.activation(gate) * up)
         return out
 
@@ -97,27 +102,41 @@ class Block(nn.Module):
 
         All rows keep the one product of before, so where weights are packed, these are packed twice.
         """
-        self.query, self.key_value = self.qkv.only("query"), self.qkv.only("key", "value")
+        query, *others = self.qkv.parts
+        self.query, self.key_value = self.qkv.only(query), self.qkv.only(*others)
 
     def forward(
         self, hidden_TD: Tensor, bounds: Bounds, rule: Rule, rows_Q: Tensor | None, turn: Turn | None = None
     ) -> Tensor:
         """`[T, D]` to `[Q, D]`: the rows `rows_Q`, or all of them. Keys and values are those of all tokens."""
-        size = hidden_TD.shape[1]
+        attended_QD = self.attended(hidden_TD, bounds, rule, rows_Q, turn)
+        hidden_QD = self.added(attended_QD, hidden_TD if rows_Q is None else hidden_TD[rows_Q])
+        return normed(self.norm, self.inner(hidden_QD).add_(hidden_QD))
+
+    def attended(
+        self, hidden_TD: Tensor, bounds: Bounds, rule: Rule, rows_Q: Tensor | None, turn: Turn | None
+    ) -> Tensor:
+        """What the attention gives, `[Q, D]`."""
+        query, key, value = (part.unflatten(1, (self.num_heads, -1)) for part in self.projected(hidden_TD, rows_Q))
+        if turn is not None:
+            query, key = rotate(query, turn if rows_Q is None else turn.of_rows(rows_Q)), rotate(key, turn)
+        out_QD: Tensor = self.out(attend(query, key, value, bounds, rule))
+        return out_QD
+
+    def projected(self, hidden_TD: Tensor, rows_Q: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries of the rows `rows_Q`, or of all, and keys and values of all, each with all heads side by side."""
         if rows_Q is None:
-            query_QD, key_TD, value_TD = self.qkv(hidden_TD).split(size, dim=1)
+            query_QD, key_TD, value_TD = self.qkv(hidden_TD).chunk(3, dim=1)
         else:
             assert self.query is not None
             assert self.key_value is not None
-            key_TD, value_TD = self.key_value(hidden_TD).split(size, dim=1)
-            hidden_TD = hidden_TD[rows_Q]
-            query_QD = self.query(hidden_TD)
-        query, key, value = (part.unflatten(1, (self.num_heads, -1)) for part in (query_QD, key_TD, value_TD))
-        if turn is not None:
-            query, key = rotate(query, turn if rows_Q is None else turn.of_rows(rows_Q)), rotate(key, turn)
-        attended = self.out(attend(query, key, value, bounds, rule))
-        hidden_QD = _normed(self.attention_norm, attended.add_(hidden_TD))
-        return _normed(self.norm, self.inner(hidden_QD).add_(hidden_QD))
+            key_TD, value_TD = self.key_value(hidden_TD).chunk(2, dim=1)
+            query_QD = self.query(hidden_TD[rows_Q])
+        return query_QD, key_TD, value_TD
+
+    def added(self, attended_QD: Tensor, hidden_QD: Tensor) -> Tensor:
+        """What the attention gives and what it was given, `[Q, D]`, added and normalised; the first is overwritten."""
+        return normed(self.attention_norm, attended_QD.add_(hidden_QD))
 
 
 class Encoder(nn.Module):
@@ -174,5 +193,6 @@ class Hidden:
     layers: dict[int, Tensor]
 
 
-def _normed(norm: nn.LayerNorm, hidden: Tensor) -> Tensor:
+def normed(norm: nn.LayerNorm, hidden: Tensor) -> Tensor:
+    """The layer norm of rows, `[..., D]`."""
     return F.layer_norm(hidden, norm.normalized_shape, norm.weight, norm.bias, norm.eps)

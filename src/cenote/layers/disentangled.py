@@ -42,11 +42,11 @@ class Disentangled:
         self._key_HKR = None if key_RHK is None else key_RHK.permute(1, 2, 0).contiguous()
         self._query_HRK = None if query_RHK is None else query_RHK.transpose(0, 1).contiguous()
 
-    def between(self, query_nHqK: Tensor, key_nHkK: Tensor, query_nq: Tensor, key_k: Tensor) -> Tensor:
+    def between(self, query_nHqK: Tensor, key_nHkK: Tensor, query_nq: Tensor, key_k: Tensor, farthest: int) -> Tensor:
         """Scores `[n, H, q, k]`; see `attention.Content`."""
         shape = (*query_nHqK.shape[:3], key_nHkK.shape[2])
         # No distance of a short text reaches the outer rows, so they are left out of the products.
-        reach = min(len(key_k) - 1, self._far)
+        reach = min(farthest, self._far)
         first, last = (self._rows_on_host[self._far + away] for away in (-reach, reach))
         away_nqk = (query_nq[..., None] - key_k).clamp_(-self._far, self._far) + self._far
         index = (self._rows[away_nqk] - first)[:, None].expand(shape)

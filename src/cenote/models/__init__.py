@@ -5,7 +5,8 @@ A file gives `Config.from_hf(raw)`, `Model(config)` whose `forward(packed)` retu
 that are of no use here, each with the reason) and `HEADS` (the classifier of whole texts, `sequence`, and of tokens,
 `token`; a function of the config where that says more of them). Where there is no transformer it may also say that it
 `STORES` no tensors, that it is `SIZED_BY_WEIGHTS` (so `from_hf` finds the shapes of the stored tensors under `shapes`),
-and by `gathered(tensors)` how stored tensors become others. Nothing else in Cenote knows an architecture.
+and by `gathered(tensors)` how stored tensors become others. A family whose checkpoints say another's `model_type`
+tells them by `claims(raw)`. Nothing else in Cenote knows an architecture.
 """
 
 from __future__ import annotations
@@ -27,8 +28,13 @@ ALIASES: Final[Mapping[str, str]] = {
     "camembert": "roberta",
     "new": "gte",
     "model2vec": "static_embedding",
+    "mt5": "t5",
+    "umt5": "t5",
 }
 """Checkpoints that are another family under a new name: `model_type` -> file."""
+
+BORROWED: Final[Mapping[str, tuple[str, ...]]] = {"bert": ("jina_bert",)}
+"""`model_type` -> files of other families that call themselves so; `claims(raw)` of each knows its own."""
 
 
 class ModelConfig(Protocol):
@@ -105,6 +111,10 @@ def find(raw: Mapping[str, Any]) -> Architecture:
     """
     model_type = str(raw.get("model_type", ""))
     served = plugins.architectures()
+    for other in BORROWED.get(model_type, ()):
+        borrower = importlib.import_module(served[other])
+        if borrower.claims(raw):
+            return cast(Architecture, borrower)
     name = ALIASES.get(model_type, model_type)
     module = served.get(name) or served.get(name.replace("-", "_"))
     if module is None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..hf import Raw
 from ..layers.attention import PLAIN, Rule
-from ..layers.blocks import Encoder, EncoderShape, Hidden
+from ..layers.blocks import Block, Encoder, EncoderShape, Hidden
 from ..layers.embeddings import Embeddings
 from ..layers.linear import Linear
 from ..layers.packed import Packed
@@ -96,7 +96,7 @@ class Config:
 
 
 class Model(nn.Module):
-    """Embeddings and encoder. A relative overrides `positions` or `rule`."""
+    """Embeddings and encoder. A relative overrides `positions`, `rule` or `block`."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ class Model(nn.Module):
             config.vocab_size, config.num_positions, config.num_segments, size, config.shape.norm_eps
         )
         self.project = None if size == config.hidden_size else Linear(size, config.hidden_size)
-        self.encoder = Encoder(config.shape)
+        self.encoder = Encoder(config.shape, self.block)
 
     def forward(self, packed: Packed) -> Hidden:
         """Token ids to hidden states `[Q, D]`."""
@@ -123,3 +123,7 @@ class Model(nn.Module):
     def rule(self) -> Rule:
         """How attention scores are made, in every layer."""
         return PLAIN
+
+    def block(self, shape: EncoderShape) -> Block:
+        """One layer."""
+        return Block(shape)
