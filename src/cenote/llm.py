@@ -99,7 +99,12 @@ class LLM:
         tokenization_kwargs: Mapping[str, Any] | None = None,
         **more: Any,
     ) -> list[PoolingRequestOutput]:
-        """Read the model as `pooling_task`; one output per prompt, in order, its data a float32 tensor."""
+        """Read the model as `pooling_task`; one output per prompt, in order, its data a float32 tensor.
+
+        Args:
+            more: Fields of the task's `Params`; of `token_embed` among them `input_type`, `query` or `document`, which
+                late-interaction models read in ways of their own, and `pool_factor`.
+        """
         task = options.task_named(pooling_task, self.recipe)
         started = self.start(prompts, task, pooling_params, lora_request, tokenization_kwargs, **more)
         return pooling_outputs(started.finish(use_tqdm))

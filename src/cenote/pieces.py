@@ -93,7 +93,7 @@ class Reader:
 
     def refuse_long_ones(self, encoded: Sequence[Encoded | None]) -> None:
         """Raise `TooLong` naming all inputs of the call that were cut, if there are any."""
-        if any(item is not None and item.num_cut for item in encoded):
+        if any(item is not None and _is_too_long(item) for item in encoded):
             uncounted = {index for index, item in enumerate(encoded) if item is not None and not item.counted}
             lengths = [_full_length(item) for item in encoded]
             refuse_long(lengths, self.limit, self.recipe.name, uncounted=uncounted)
@@ -114,7 +114,7 @@ class Reader:
 
     def _note_long_ones(self, piece: Piece) -> None:
         for offset, item in enumerate(piece.encoded):
-            if item is None or not item.num_cut:
+            if item is None or not _is_too_long(item):
                 continue
             try:
                 uncounted = () if item.counted else (0,)
@@ -184,5 +184,9 @@ def _num_bytes(item: Input) -> int:
     return len(item) if item.isascii() else 3 * len(item)
 
 
+def _is_too_long(item: Encoded) -> bool:
+    return item.num_cut > 0 and not item.at_width
+
+
 def _full_length(item: Encoded | None) -> int:
-    return 0 if item is None else len(item.ids) + item.num_cut
+    return len(item.ids) + item.num_cut if item is not None and _is_too_long(item) else 0

@@ -16,6 +16,7 @@ from .classifying import Classifying
 from .config import ModelSettings, PoolerConfig
 from .errors import CheckpointError, ConfigError, UnsupportedTask
 from .modules import Modules
+from .modules.late_interaction import LateInteraction, stanford_steps
 from .steps import CNN, LSTM, Bag, Dense, Nature, Normalize, Pooling, Step, layers_read, size_after
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def _refused(field: str, why: str, fix: str) -> ConfigError:
 
 def steps(
     listed: Modules | None,
+    late: LateInteraction | None,
     classifier: Classifying | None,
     transformer: Checkpoint,
     nature: Nature,
@@ -81,11 +83,33 @@ def steps(
         ConfigError: As `check`.
     """
     check(asked, classifier, transformer.name)
+    sources["late_interaction"] = "none: it has one row per text"
     if classifier is not None:
         names = ("steps", "normalize", "embedding_size")
         sources.update(dict.fromkeys(names, "none: the checkpoint is a classifier"))
         return (), False
+    if late is not None:
+        return _late_steps(listed, transformer, asked, sources)
     return _pooled_steps(listed.steps if listed else (), transformer, nature, asked, sources)
+
+
+def _late_steps(
+    listed: Modules | None, transformer: Checkpoint, asked: PoolerConfig, sources: dict[str, str]
+) -> tuple[tuple[Step, ...], bool]:
+    from . import weights
+
+    if asked.seq_pooling_type is not None:
+        raise _refused("seq_pooling_type", f"is given, but {transformer.name} has a vector per token", "Leave it out.")
+    source = "modules.json" if listed else "config.json: architectures"
+    sources.update(dict.fromkeys(("steps", "normalize", "late_interaction"), source))
+    sources["pooling"] = "none: a vector per token"
+    found = listed.steps if listed else stanford_steps(weights.stored_shapes(transformer), transformer.name)
+    normalize = bool(found) and isinstance(found[-1], Normalize)
+    found = found[:-1] if normalize else found
+    if asked.use_activation is not None:
+        sources["normalize"] = "user"
+        normalize = asked.use_activation
+    return found, normalize
 
 
 def _pooled_steps(
@@ -152,7 +176,8 @@ def embedding_size(found: tuple[Step, ...], hidden_size: int, sources: dict[str,
             param = "pooler_config.seq_pooling_type"
             raise ConfigError(error.what, fix="Leave out seq_pooling_type.", param=param) from error
         if isinstance(step, (Dense, CNN, LSTM)):
-            sources["embedding_size"] = f"the config of {step.path}"
+            stored_as = getattr(step, "stored_as", "")
+            sources["embedding_size"] = f"the shape of {stored_as}" if stored_as else f"the config of {step.path}"
     return size
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from .errors import BadInput, CheckpointError
+from .types import InputType
 
 if TYPE_CHECKING:
     from .recipe import Recipe
@@ -31,6 +32,12 @@ INPUT_TYPES: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys((*_DOCUMENTS, "retrieval_document"), _DOCUMENTS),
 }
 """Types of input that every checkpoint knows, whatever prompts it has."""
+
+
+def role(input_type: str | None) -> InputType | None:
+    """What a type of input is to a model that reads queries and documents in ways of their own; None for neither."""
+    names = INPUT_TYPES.get((input_type or "").lower())
+    return None if names is None else "query" if names is _QUERIES else "document"
 
 
 @dataclass(frozen=True, slots=True)

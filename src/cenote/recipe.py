@@ -14,6 +14,7 @@ from .checkpoint import Checkpoint
 from .classifying import Classifying, classifying
 from .config import ModelSettings
 from .errors import BadInput, CheckpointError, ConfigError
+from .modules.late_interaction import LateInteraction, stanford
 from .steps import Nature, Pooling, Step, WordWeights
 from .tasks import TASKS, embed, find
 
@@ -47,7 +48,8 @@ class Recipe:
         convert: What it is made into, `embed` or `classify`.
         model: The architecture's config.
         causal: Whether a token sees no later one.
-        steps: What comes after the backbone, one pooling among it; () for a classifier.
+        steps: What comes after the backbone, one pooling among it unless it is a late-interaction model; () for a
+            classifier.
         normalize: Whether the last step is a Normalize, which a request may switch off; it is not in `steps`.
         max_len: Longest input in tokens, special tokens counted.
         embedding_size: Size of a finished row; 0 for a classifier.
@@ -61,6 +63,7 @@ class Recipe:
         classifier: What its logits mean; None for an embedder.
         dimensions: Size that rows are cut to where a request names none; None for the full size.
         max_embed_len: Longest input of the embedding routes in tokens; None for `max_len`.
+        late_interaction: How a late-interaction model reads queries and documents; None for any other model.
         chat_template: The user's own, for conversations and for the pairs of a cross-encoder; None for the tokenizer's,
             which is for conversations only.
         default_task: The task where a request names none; "" until all else is decided.
@@ -89,6 +92,7 @@ class Recipe:
     dimensions: int | None
     max_embed_len: int | None
     classifier: Classifying | None
+    late_interaction: LateInteraction | None
     chat_template: str | None
     default_task: str
     sources: Mapping[str, str]
@@ -112,7 +116,9 @@ class Recipe:
     def decided(self) -> dict[str, tuple[Any, str]]:
         """Name of a value -> the value in plain types, and where it comes from; what `cenote inspect` prints."""
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _NOT_TOLD}
-        values["pooling"] = " and ".join(self.pooling.modes) if self.pooling else "bag" if self.steps else None
+        values["pooling"] = (
+            " and ".join(self.pooling.modes) if self.pooling else "bag" if "embed" in self.tasks else None
+        )
         if self.classifier is not None:
             values |= {f.name: getattr(self.classifier, f.name) for f in fields(self.classifier) if f.name != "head"}
         values["classifier"] = None if self.classifier is None else f"of {self.classifier.head}s"
@@ -142,11 +148,11 @@ def resolve(checkpoint: Checkpoint, settings: ModelSettings) -> Recipe:
     classifier = classifying(models.heads(architecture, model), raw, settings_st, kind, settings, sources)
     nature = model.nature
     asked = settings.pooler_config
-    steps, normalize = pooler.steps(listed, classifier, transformer, nature, asked, sources)
-    prompts, default_prompt = prompting.declared(settings_st, raw, sources)
+    late = None if classifier else listed.late_interaction if listed else stanford(transformer)
+    steps, normalize = pooler.steps(listed, late, classifier, transformer, nature, asked, sources)
+    prompts, default_prompt = _prompts(settings_st, raw, late, sources)
     sources["do_lower_case"] = "sentence_bert_config.json" if listed and listed.first.do_lower_case else "default"
-    sources["causal"] = nature.causal_source
-    sources["stored_dtype"] = "the weights"
+    sources |= {"causal": nature.causal_source, "stored_dtype": "the weights"}
     sources["chat_template"] = "default: the tokenizer's" if settings.chat_template is None else "user"
     stored_dtype = weights.stored_dtype(transformer) if models.stores(architecture) else "float32"
     max_len = _max_len(settings, listed, transformer, model, sources)
@@ -162,17 +168,18 @@ def resolve(checkpoint: Checkpoint, settings: ModelSettings) -> Recipe:
         steps=steps,
         normalize=normalize,
         max_len=max_len,
-        embedding_size=pooler.embedding_size(steps, model.hidden_size, sources) if steps else 0,
+        embedding_size=pooler.embedding_size(steps, model.hidden_size, sources) if classifier is None else 0,
         dtype=_dtype(settings.dtype, stored_dtype, nature, sources),
         stored_dtype=stored_dtype,
         do_lower_case=bool(listed and listed.first.do_lower_case),
         prompts=prompts,
         default_prompt_name=default_prompt,
-        similarity=_similarity(settings_st, sources),
+        similarity=_similarity(settings_st, late, sources),
         matryoshka_dims=pooler.matryoshka_dims(raw, settings, checkpoint.name, sources),
         dimensions=pooler.dimensions(settings_st, asked, sources),
         max_embed_len=pooler.max_embed_len(asked, max_len, sources),
         classifier=classifier,
+        late_interaction=late,
         chat_template=None if settings.chat_template is None else templates.from_setting(settings.chat_template),
         default_task="",
         sources=sources,
@@ -294,9 +301,22 @@ def _user_max_len(wanted: int, position_limit: int | None, sources: dict[str, st
     return wanted
 
 
-def _similarity(settings: Mapping[str, Any], sources: dict[str, str]) -> str:
+def _prompts(
+    settings: Mapping[str, Any], raw: Mapping[str, Any], late: LateInteraction | None, sources: dict[str, str]
+) -> tuple[dict[str, str], str | None]:
+    if late is None:
+        return prompting.declared(settings, raw, sources)
+    found = prompting.declared({**settings, "prompts": late.prompts}, raw, sources)
+    sources["prompts"] = sources["late_interaction"]
+    return found
+
+
+def _similarity(settings: Mapping[str, Any], late: LateInteraction | None, sources: dict[str, str]) -> str:
     name = settings.get("similarity_fn_name")
     sources["similarity"] = "config_sentence_transformers.json" if name else "default"
+    if late is not None:
+        sources["similarity"] = "config_sentence_transformers.json" if name == late.similarity else "default"
+        return late.similarity
     if name and name not in SIMILARITIES:
         raise CheckpointError(
             f"config_sentence_transformers.json says similarity_fn_name={name!r}.",

@@ -19,6 +19,7 @@ from .engine import Engine
 from .errors import ConfigError, ModelNotFound, Unavailable
 from .forward import RunsBatches
 from .shared import Shared
+from .tasks import token_embed
 from .worker import Workers
 
 if TYPE_CHECKING:
@@ -95,7 +96,11 @@ class Registry:
         words = open_checkpoint(settings.tokenizer) if settings.tokenizer else recipe.transformer
         # Reading a large vocabulary takes about as long as mapping the weights.
         loading = self._shared.tokenize_pool.submit(
-            Tokenizer.load, words, do_lower_case=recipe.do_lower_case, num_rows=recipe.num_words
+            Tokenizer.load,
+            words,
+            do_lower_case=recipe.do_lower_case,
+            num_rows=recipe.num_words,
+            markers=recipe.late_interaction.markers if recipe.late_interaction else (),
         )
         try:
             runner = self._runner_factory(recipe, self.machine)
@@ -105,7 +110,10 @@ class Registry:
         if self.machine.keep_freed_memory:
             why_not = keep_freed_memory()
             log.debug("Freed memory is %s.", f"not kept: {why_not}" if why_not else "kept")
-        return self._serve(Engine(names, recipe, loading.result(), runner, self.machine, self._shared, calibration))
+        tokenizer = loading.result()
+        if recipe.late_interaction is not None:
+            token_embed.check_tokenizer(recipe.late_interaction, tokenizer)
+        return self._serve(Engine(names, recipe, tokenizer, runner, self.machine, self._shared, calibration))
 
     def get(self, name: str | None = None) -> Engine:
         """The model that answers to `name`; None or "" means the only one.

@@ -46,7 +46,7 @@ class Runner:
         self.max_batch_tokens = self.plan.max_batch_tokens
         with torch.inference_mode():
             self._model, classifier = load_model(recipe, self.plan)
-            self._heads = Heads(self._load_steps() if recipe.steps else None, classifier)
+            self._heads = Heads(None if classifier else self._load_steps(), classifier)
             self._layers = tuple(number for step in recipe.steps for number in layers_read(step))
             if self._layers:
                 self._check_layers()
@@ -64,6 +64,8 @@ class Runner:
         for step in self.recipe.steps:
             if isinstance(step, WordWeights):
                 tensors[step.path] = [("weights", torch.tensor(step.weights))]
+            elif isinstance(step, Dense) and step.stored_as:
+                tensors[step.path] = [("linear.weight", weights.stored_tensor(self.recipe.transformer, step.stored_as))]
             elif isinstance(step, (Dense, LayerNorm, WeightedLayerPooling, CNN, LSTM)):
                 tensors[step.path] = weights.stored_tensors(self.recipe.checkpoint, step.path)
         return build(self.recipe.steps, tensors, self.device)
@@ -148,7 +150,10 @@ def load_model(recipe: Recipe, plan: Plan) -> tuple[models.Model, Classifier | N
 
 
 def _unread(recipe: Recipe, heads: Mapping[str, Stages]) -> list[tuple[str, str]]:
-    """Stored classifiers that are dropped where a classification checkpoint is pooled by its `modules.json`."""
+    """Stored projections that a step reads, and classifiers that are dropped where `modules.json` pools."""
+    projections = [step.stored_as for step in recipe.steps if isinstance(step, Dense) and step.stored_as]
+    if projections:
+        return [(rf"^{re.escape(name)}$", "a projection that comes after the backbone") for name in projections]
     if recipe.classifier or not recipe.architecture.endswith("Classification"):
         return []
     names = {stage.name for stages in heads.values() for stage in stages}

@@ -1,6 +1,7 @@
 """The steps after the backbone that a checkpoint's `modules.json` can ask for, as plain records.
 
-First those on the rows of tokens, then one `Pooling` (or `Bag`), then those on the pooled row.
+First those on the rows of tokens, then one `Pooling` (or `Bag`), then those on the pooled row; a late-interaction model
+has the first alone.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class Dense:
         activation: Dotted class name of `torch.nn`.
         on: What it is applied to: the rows of tokens, or the pooled row.
         residual: Whether its input is added to its output, through a second linear layer where their sizes differ.
+        stored_as: Name of its weight where that lies among those of the transformer; "" for a folder of its own.
     """
 
     in_features: int
@@ -52,6 +54,7 @@ class Dense:
     path: str = ""
     on: On = "row"
     residual: bool = False
+    stored_as: str = ""
 
 
 @dataclass(frozen=True, slots=True)

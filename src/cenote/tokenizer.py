@@ -69,7 +69,14 @@ class Tokenizer:
         self.prompt_length = lru_cache(maxsize=1024)(self._prompt_length)
 
     @classmethod
-    def load(cls, checkpoint: Checkpoint, *, do_lower_case: bool = False, num_rows: int | None = None) -> Tokenizer:
+    def load(
+        cls,
+        checkpoint: Checkpoint,
+        *,
+        do_lower_case: bool = False,
+        num_rows: int | None = None,
+        markers: Sequence[str] = (),
+    ) -> Tokenizer:
         """Read the tokenizer of a checkpoint.
 
         Args:
@@ -77,12 +84,13 @@ class Tokenizer:
             do_lower_case: Lower-case texts first, whatever the tokenizer's own files say.
             num_rows: Rows of the model's table of words. A tokenizer may know more tokens than that (added ones that
                 the model was never given); an input that has one of them is refused. None for no such limit.
+            markers: Texts that begin with a token of the vocabulary, to be read as that one token.
 
         Raises:
             CheckpointError: There are no tokenizer files, or they cannot be read.
             MissingExtra: Only `transformers` can read them, and it is not installed.
         """
-        return cls(read_files(checkpoint, do_lower_case=do_lower_case), num_rows)
+        return cls(read_files(checkpoint, do_lower_case=do_lower_case, markers=markers), num_rows)
 
     def encode(
         self,
@@ -172,6 +180,10 @@ class Tokenizer:
         """
         self._check_ids(np.asarray(ids, np.int64), 0, "the model", self.vocab_size)
         return [self._backend.token(int(i)) for i in ids]
+
+    def id_of(self, token: str) -> int | None:
+        """Id of a token by the vocabulary's own spelling; None where there is none."""
+        return self._backend.id_of(token)
 
     def _prompt_length(self, prefix: str, add_special_tokens: bool = True) -> int:
         """How many leading tokens a prefix takes, special tokens before it included.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Protocol, TypeAlias
 
-from tokenizers import Encoding, Tokenizer, normalizers
+from tokenizers import AddedToken, Encoding, Tokenizer, normalizers
 
 from .errors import BadInput
 from .tokenizer_starts import crosses_spaces
@@ -59,9 +59,10 @@ class Backend(Protocol):
 class FastBackend:
     """A tokenizer of the `tokenizers` library; never changed after this, so threads share it."""
 
-    def __init__(self, tokenizer: Tokenizer, do_lower_case: bool = False) -> None:
+    def __init__(self, tokenizer: Tokenizer, do_lower_case: bool = False, markers: Sequence[str] = ()) -> None:
         tokenizer.no_truncation()
         tokenizer.no_padding()
+        tokenizer.add_special_tokens(_split_markers(tokenizer, markers))
         if do_lower_case and not _lower_cases(tokenizer.normalizer):
             parts = [normalizers.Lowercase(), *([tokenizer.normalizer] if tokenizer.normalizer is not None else [])]
             tokenizer.normalizer = normalizers.Sequence(parts)
@@ -192,6 +193,16 @@ def share(num_first: int, num_second: int, room: int) -> tuple[int, int]:
         return num_first, num_second
     shorter = min(num_first, num_second, room // 2)
     return (shorter, room - shorter) if num_first <= num_second else (room - shorter, shorter)
+
+
+def _split_markers(tokenizer: Tokenizer, markers: Sequence[str]) -> list[AddedToken]:
+    """Tokens of the vocabulary at the start of `markers` that the tokenizer would split, such as `[unused0]`."""
+    found = []
+    for marker in markers:
+        known = [token for token in (marker, marker.split(None, 1)[0]) if tokenizer.token_to_id(token) is not None]
+        if known and tokenizer.encode(known[0], add_special_tokens=False).tokens != known[:1]:
+            found.append(AddedToken(known[0], normalized=False, special=True))
+    return found
 
 
 def _lower_cases(normalizer: Any) -> bool:

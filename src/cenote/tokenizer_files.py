@@ -8,7 +8,7 @@ does beside a `tokenizer.json`; a model trained to read its embedding at the end
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -74,8 +74,8 @@ class TokenizerFiles:
     empty: Empty = "refuse"
 
 
-def read_files(checkpoint: Checkpoint, *, do_lower_case: bool = False) -> TokenizerFiles:
-    """Read the tokenizer of a checkpoint.
+def read_files(checkpoint: Checkpoint, *, do_lower_case: bool = False, markers: Sequence[str] = ()) -> TokenizerFiles:
+    """Read the tokenizer of a checkpoint; for the arguments see `Tokenizer.load`.
 
     Raises:
         CheckpointError: There are no tokenizer files, or they cannot be read.
@@ -93,9 +93,9 @@ def read_files(checkpoint: Checkpoint, *, do_lower_case: bool = False) -> Tokeni
     if checkpoint.path("tokenizer.json") is not None:
         tokenizer = _from_json(checkpoint)
         _apply_config(tokenizer, named, name)
-        backend = FastBackend(tokenizer, do_lower_case)
+        backend = FastBackend(tokenizer, do_lower_case, markers)
     else:
-        backend = _from_transformers(checkpoint, do_lower_case)
+        backend = _from_transformers(checkpoint, do_lower_case, markers)
     names = config.get("model_input_names")
     segments = "token_type_ids" in names if isinstance(names, list) else name not in _WITHOUT_SEGMENTS
     return TokenizerFiles(
@@ -114,7 +114,7 @@ def _from_json(checkpoint: Checkpoint) -> Tokenizer:
         ) from error
 
 
-def _from_transformers(checkpoint: Checkpoint, do_lower_case: bool) -> Backend:
+def _from_transformers(checkpoint: Checkpoint, do_lower_case: bool, markers: Sequence[str]) -> Backend:
     try:
         from transformers import AutoTokenizer
     except ImportError as error:
@@ -137,7 +137,13 @@ def _from_transformers(checkpoint: Checkpoint, do_lower_case: bool) -> Backend:
             fix="Save the tokenizer beside the model.",
         )
     if tokenizer.is_fast:
-        return FastBackend(Tokenizer.from_str(tokenizer.backend_tokenizer.to_str()), do_lower_case)
+        return FastBackend(Tokenizer.from_str(tokenizer.backend_tokenizer.to_str()), do_lower_case, markers)
+    if markers:
+        raise CheckpointError(
+            f"{checkpoint.name} marks its texts with {list(markers)}, and its tokenizer is written in Python.",
+            allowed="Markers need a tokenizer.json.",
+            fix="Save one beside the model.",
+        )
     return SlowBackend(tokenizer, do_lower_case)
 
 

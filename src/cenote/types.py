@@ -18,6 +18,10 @@ IntArray: TypeAlias = NDArray[np.int32]
 FloatArray: TypeAlias = NDArray[np.float32]
 
 
+InputType: TypeAlias = Literal["query", "document"]
+"""What a text is, for models that read queries and documents in their own ways."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pair:
     """Two texts that a cross-encoder reads together.
@@ -63,6 +67,7 @@ class Encoded:
         attended: How many leading tokens the others attend to; None for all. The tokens behind them, such as those
             that expand a query, look at these and are seen by none, not even by themselves.
         keep: Positions of the tokens whose rows are given out, int32, ascending; None for all.
+        at_width: Whether it was cut to a width that the checkpoint itself has, which is no reason to refuse it.
     """
 
     ids: IntArray
@@ -72,6 +77,7 @@ class Encoded:
     counted: bool = True
     attended: int | None = None
     keep: IntArray | None = None
+    at_width: bool = False
 
     @property
     def key(self) -> Hashable:

@@ -48,6 +48,23 @@ def stored_tensors(checkpoint: Checkpoint, folder: str = "") -> Iterator[tuple[s
             yield from loaded.items()
 
 
+def stored_tensor(checkpoint: Checkpoint, name: str) -> Tensor:
+    """The tensor of that name.
+
+    Raises:
+        WeightMismatch: There is none.
+    """
+    for stored, tensor in stored_tensors(checkpoint):
+        if stored == name:
+            return tensor
+    raise WeightMismatch(f"{checkpoint.name} has no tensor {name}.", fix="Fetch the checkpoint again.")
+
+
+def stored_shapes(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
+    """Shape of each stored tensor."""
+    return {name: tuple(tensor.shape) for name, tensor in stored_tensors(checkpoint)}
+
+
 class Stored:
     """The stored tensors in one pass, those of a classifier set aside.
 

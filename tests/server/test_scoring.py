@@ -197,3 +197,10 @@ def test_fields_without_effect_are_named(cross_encoder: Kind) -> None:
     asked = {"text_1": "a", "text_2": "b", "padding": "max_length", "instruction": "Find it.", "novel": 1}
     ignored = cross_encoder.post("/score", **asked, chat_template_kwargs={"a": 1}).headers["x-ignored-fields"]
     assert ignored == "padding, instruction, chat_template_kwargs, novel"
+
+
+def test_errors_name_the_query_or_the_document(embedder: Kind) -> None:
+    for sides, named in ((("a", ["b", LONG]), "Document 1"), ((LONG, ["b"]), "Query 0")):
+        response = embedder.ask("/score", queries=sides[0], documents=sides[1])
+        assert response.status_code == 400
+        assert response.json()["error"]["message"].startswith(f"{named} has")

@@ -123,14 +123,19 @@ class Classifier(nn.Module):
 
 
 class Head(nn.Module):
-    """The steps after the backbone: those on tokens, the pooling, those on its row."""
+    """The steps after the backbone: those on tokens, the pooling if there is one, those on its row."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
         super().__init__()
-        at = next(place for place, step in enumerate(steps) if isinstance(step, (Pooling, Bag)))
+        kinds = (Pooling, Bag)
+        at = next((place for place, step in enumerate(steps) if isinstance(step, kinds)), len(steps))
         self.before = nn.ModuleList(_layer(step) for step in steps[:at])
-        self.pooling = _layer(steps[at])
+        self.pooling = _layer(steps[at]) if at < len(steps) else None
         self.rest = nn.ModuleList(_layer(step) for step in steps[at + 1 :])
+
+    def in_order(self) -> list[nn.Module]:
+        """The layers, one for each step."""
+        return [*self.before, *([] if self.pooling is None else [self.pooling]), *self.rest]
 
     def of_tokens(self, tokens: TokenRows) -> TokenRows:
         """The steps before the pooling."""
@@ -144,6 +149,7 @@ class Head(nn.Module):
 
     def forward(self, hidden_QD: Tensor, spans: Spans, mode: str = "") -> Tensor:
         """Rows of tokens, after `of_tokens`, to rows of texts, `[S, E]` float32; `mode` is another pooling."""
+        assert self.pooling is not None
         pooled_SD: Tensor = POOLS[mode](hidden_QD, spans) if mode else self.pooling(hidden_QD, spans)
         return self.after_pooling(pooled_SD)
 
@@ -210,7 +216,7 @@ def build(steps: Sequence[Step], tensors: Mapping[str, Iterable[tuple[str, Tenso
     with torch.device("meta"):
         head = Head(steps)
     head = head.to_empty(device=device)
-    for step, layer in zip(steps, (*head.before, head.pooling, *head.rest), strict=True):
+    for step, layer in zip(steps, head.in_order(), strict=True):
         _fill(f"{type(step).__name__} in {step.path!r}", layer, dict(tensors.get(step.path, ())))
     prepare(head)
     return head.eval()

@@ -13,9 +13,10 @@ from typing import Any, Final
 from ..checkpoint import Checkpoint
 from ..errors import CheckpointError, UnknownModule
 from ..steps import Bag, Pooling, Step, layers_read, on_tokens
-from . import readers
+from . import late_interaction, readers
 from .first import FIRSTS, First
 from .first import read as read_first
+from .late_interaction import LateInteraction, RowMask, TokenPooling
 
 # Packages whose classes are the ones below; a class of the same name from elsewhere may compute something else.
 _PACKAGES: Final = ("sentence_transformers.", "pylate.models.")
@@ -30,12 +31,14 @@ class Modules:
         first: What they say.
         steps: What comes after the backbone, in order; () where it is a classifier by itself.
         settings: `config_sentence_transformers.json`, raw.
+        late_interaction: How a late-interaction model reads texts; None for any other model.
     """
 
     folder: str
     first: First
     steps: tuple[Step, ...]
     settings: Mapping[str, Any]
+    late_interaction: LateInteraction | None = None
 
 
 def read(checkpoint: Checkpoint) -> Modules | None:
@@ -55,15 +58,25 @@ def read(checkpoint: Checkpoint) -> Modules | None:
     if not kinds or kinds[0] not in FIRSTS or any(kind in FIRSTS for kind in kinds[1:]):
         raise _disordered(kinds, checkpoint)
     first = read_first(kinds[0], folder, checkpoint)
-    found = [readers.step(kind, path, checkpoint) for kind, path in zip(kinds[1:], paths, strict=True)]
-    steps = (*first.steps, *(step for step in found if step is not None))
+    raw = checkpoint.json("config_sentence_transformers.json")
+    settings: Mapping[str, Any] = raw if isinstance(raw, dict) else {}
+    is_late = late_interaction.is_late(kinds, settings)
+    usual = "token_embeddings" if is_late else "sentence_embedding"
+    read_ones = [readers.step(kind, path, checkpoint, usual) for kind, path in zip(kinds[1:], paths, strict=True)]
+    found = [step for step in read_ones if step is not None]
+    if is_late:
+        late_steps, late = late_interaction.from_modules(
+            [*first.steps, *found], settings, first.beside, checkpoint.name
+        )
+        return Modules(folder, first, late_steps, settings, late)
+    steps = (*first.steps, *(step for step in found if not isinstance(step, (RowMask, TokenPooling))))
     if kinds[0] != "Transformer":
         # Only a Transformer says how long a prompt is, so the reference leaves no other module's out.
         steps = tuple(replace(step, include_prompt=True) if isinstance(step, Pooling) else step for step in steps)
-    if not (_in_order(steps) or (first.classifies and not steps)):
+    is_whole = len(steps) == len(first.steps) + len(found)
+    if not is_whole or not (_in_order(steps) or (first.classifies and not steps)):
         raise _disordered(kinds, checkpoint)
-    settings = checkpoint.json("config_sentence_transformers.json")
-    return Modules(folder, first, steps, settings if isinstance(settings, dict) else {})
+    return Modules(folder, first, steps, settings)
 
 
 def _path(module: Mapping[str, Any]) -> str:

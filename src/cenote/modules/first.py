@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..checkpoint import Checkpoint
@@ -33,6 +33,7 @@ class First:
         limit_file: Where that stands.
         do_lower_case: Whether text is lower-cased before tokenising.
         classifies: Whether it may stand alone, as a classifier.
+        beside: The config beside a transformer, raw.
     """
 
     stated: Mapping[str, Any] | None = None
@@ -41,6 +42,7 @@ class First:
     limit_file: str = "sentence_bert_config.json"
     do_lower_case: bool = False
     classifies: bool = False
+    beside: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read(kind: str, path: str, checkpoint: Checkpoint) -> First:
@@ -59,6 +61,7 @@ def _transformer(path: str, checkpoint: Checkpoint) -> First:
         max_seq_length=_max_seq_length(raw),
         do_lower_case=bool(raw.get("do_lower_case")),
         classifies=raw.get("transformer_task") == "sequence-classification",
+        beside=raw,
     )
 
 

@@ -10,6 +10,7 @@ from ..checkpoint import Checkpoint
 from ..errors import CheckpointError, UnknownModule
 from ..hf import Raw
 from ..steps import CNN, LSTM, Dense, LayerNorm, Normalize, On, Pooling, Step, WeightedLayerPooling, WordWeights
+from .late_interaction import LateStep, RowMask, TokenPooling
 
 # Order counts: several modes at once are put side by side in this one.
 _OLD_MODES: Final[Mapping[str, str]] = {
@@ -42,13 +43,16 @@ class Reader:
         file: The config's name in the module's folder.
     """
 
-    read: Callable[[Raw, str], Step | None]
+    read: Callable[[Raw, str], Step | LateStep | None]
     keys: tuple[str, ...]
     file: str = "config.json"
 
 
-def step(kind: str, path: str, checkpoint: Checkpoint) -> Step | None:
+def step(kind: str, path: str, checkpoint: Checkpoint, usual: str = "sentence_embedding") -> Step | LateStep | None:
     """The step of a module, or None where it does nothing outside training.
+
+    Args:
+        usual: The `module_input_name` of a Dense that names none.
 
     Raises:
         CheckpointError: Its config lacks a key, or has one that is not known.
@@ -57,6 +61,8 @@ def step(kind: str, path: str, checkpoint: Checkpoint) -> Step | None:
     raw = checkpoint.json(f"{path}/{reader.file}" if path else reader.file)
     config = raw if isinstance(raw, dict) else {}
     check_keys(config, reader.keys, f"{path}/{reader.file} of {checkpoint.name}")
+    if kind == "Dense":
+        config = {"module_input_name": usual, **config}
     return reader.read(Raw(config), path)
 
 
@@ -146,6 +152,32 @@ def _word_weights(config: Raw, path: str) -> WordWeights:
     return WordWeights(word_weights(config), path)
 
 
+def _row_mask(config: Raw, path: str) -> RowMask:
+    only = config.value("keep_only_token_ids", None)
+    return RowMask(
+        words=tuple(config.value("skiplist_words", ())),
+        input_types=_input_types(config, "skiplist_tasks"),
+        only_ids=tuple(only) if only else None,
+    )
+
+
+def _token_pooling(config: Raw, path: str) -> TokenPooling:
+    factor, protected = config.number("pool_factor", 1), config.integer("num_protected_tokens", 1)
+    if factor < 1 or protected < 0:
+        raise CheckpointError(
+            f"{path}/config.json says pool_factor={factor} and num_protected_tokens={protected}.",
+            allowed="They are at least 1 and at least 0.",
+        )
+    # Folders without the key are older than normalising.
+    normalize = bool(config.value("normalize_embeddings", False))
+    return TokenPooling(factor, protected, normalize, _input_types(config, "tasks"))
+
+
+def _input_types(config: Raw, key: str) -> tuple[str, ...]:
+    named = config.value(key, "document")
+    return (named,) if isinstance(named, str) else tuple(named)
+
+
 def _size(config: Raw, name: str, old_name: str) -> int:
     return config.size(name if name in config.raw else old_name)
 
@@ -183,6 +215,10 @@ READERS: Final[Mapping[str, Reader]] = {
         "lstm_config.json",
     ),
     "WordWeights": Reader(_word_weights, ("vocab", "word_weights", "unknown_word_weight")),
+    "MultiVectorMask": Reader(_row_mask, ("skiplist_words", "skiplist_tasks", "keep_only_token_ids")),
+    "HierarchicalTokenPooling": Reader(
+        _token_pooling, ("pool_factor", "num_protected_tokens", "normalize_embeddings", "tasks")
+    ),
     "Dropout": Reader(lambda config, path: None, ("dropout",)),
 }
 """Kind of a module, as the last part of its type -> how it is read."""

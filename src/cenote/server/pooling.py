@@ -13,6 +13,7 @@ from .. import options
 from ..errors import BadInput
 from ..outputs import PoolingParams
 from ..pooler import renamed_task
+from ..tasks import token_embed
 from . import calls, lengths, prompts, replies
 from .dialect import VLLM
 from .notes import Notes
@@ -36,6 +37,9 @@ class PoolingRequest(ArrayFields, kw_only=True):
             Meta(description="Unset, the model's default one. Works with a warning: embedding, score, reward, encode."),
         ]
         | None
+    ) = None
+    pool_factor: (
+        Annotated[float, Meta(description="Token vectors of documents: keep about one of so many, each a mean.")] | None
     ) = None
     data: NotServed | msgspec.UnsetType = msgspec.UNSET
 
@@ -100,7 +104,11 @@ def _task(recipe: Recipe, body: PoolingRequest, notes: Notes) -> str:
 
 
 def _params(task: str, body: PoolingRequest, given: Prompts, notes: Notes) -> Any:
-    more = {"prompt_name": given.prompt_name, "prompt": given.prompt}
+    more: dict[str, Any] = {"prompt_name": given.prompt_name, "prompt": given.prompt}
+    if task == token_embed.NAME:
+        more["input_type"] = body.input_type
+    if body.pool_factor is not None:
+        more["pool_factor"] = body.pool_factor
     asked = PoolingParams(notes.activation(body), body.dimensions, pooling=body.pooling)
     (params,) = options.task_params(task, asked, len(given.inputs), given.add_special_tokens, more)
     return params

@@ -65,7 +65,7 @@ class Params:
 
 def serves(recipe: Recipe) -> bool:
     """Any backbone can be read as one vector per input, but for the one of a classifier."""
-    return bool(recipe.steps)
+    return bool(recipe.steps) and recipe.late_interaction is None
 
 
 def default_params() -> Params:

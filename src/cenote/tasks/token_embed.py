@@ -1,11 +1,20 @@
-"""One vector per token: what `embed` does to a pooled row, done to each."""
+"""One vector per token: what `embed` does to a pooled row, done to each.
+
+A late-interaction checkpoint reads queries and documents in ways of their own, and not every token has a row.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from ..errors import BadInput
-from ..types import ReadKey
+import numpy as np
+
+from .. import prompting, token_pooling
+from ..errors import BadInput, CheckpointError
+from ..modules.late_interaction import LateInteraction, TokenPooling
+from ..types import Encoded, FloatArray, Input, IntArray, Length, ReadKey
 from . import embed
 
 if TYPE_CHECKING:
@@ -14,19 +23,82 @@ if TYPE_CHECKING:
     from ..layers.heads import Heads
     from ..layers.pooling import Spans
     from ..recipe import Recipe
+    from ..tokenizer import Tokenizer
 
 NAME: Final = "token_embed"
 PER_TOKEN: Final = True
 
-Params = embed.Params
-default_params = embed.default_params
-encode = embed.encode
-shape = embed.shape
+
+@dataclass(frozen=True, slots=True)
+class Params(embed.Params):
+    """Options of one request.
+
+    Args:
+        pool_factor: Keep about one of so many rows of what is no query, each the mean of rows that lie close together,
+            at unit length; at least 1.
+    """
+
+    pool_factor: float | None = None
+
+    def check(self, recipe: Recipe) -> None:
+        """Raise `BadInput` where the checkpoint does not allow an option."""
+        embed.Params.check(self, recipe)
+        if self.pool_factor is not None:
+            if not self.pool_factor >= 1:
+                what = f"pool_factor={self.pool_factor!r}."
+                raise BadInput(what, allowed="It is a number of at least 1.", param="pool_factor")
+            token_pooling.check_installed()
 
 
 def serves(recipe: Recipe) -> bool:
-    """An embedder with rows for tokens that pools in one way; several at once make rows that no token has."""
-    return recipe.pooling is not None and len(recipe.pooling.modes) == 1
+    """An embedder with rows for tokens that pools in one way, or not at all; several make rows that no token has."""
+    return recipe.late_interaction is not None or (recipe.pooling is not None and len(recipe.pooling.modes) == 1)
+
+
+def default_params() -> Params:
+    """As the checkpoint says."""
+    return Params()
+
+
+def check_tokenizer(late: LateInteraction, tokenizer: Tokenizer) -> None:
+    """Raise `CheckpointError` where the tokenizer has no token to expand queries with."""
+    if late.expansion is not None:
+        _expansion_id(late, tokenizer)
+
+
+def encode(
+    recipe: Recipe, tokenizer: Tokenizer, inputs: Sequence[Input], params: Params, length: Length
+) -> list[Encoded]:
+    """Token ids of `inputs`, as in `embed`; queries and documents as the checkpoint has them.
+
+    What is longer than the checkpoint's own width of a query or a document is cut, whatever `length` says.
+    """
+    late = recipe.late_interaction
+    if late is None:
+        return embed.encode(recipe, tokenizer, inputs, params, length)
+    limit = recipe.max_len if length.limit is None else min(length.limit, recipe.max_len)
+    role = prompting.role(params.input_type)
+    width = late.width(role)
+    narrow = width is not None and width < limit
+    encoded = tokenizer.encode(
+        inputs,
+        limit=width if width is not None and narrow else limit,
+        on_long="cut" if narrow else length.on_long,
+        side=length.side,
+        add_special_tokens=params.add_special_tokens,
+        prefix=params.text_before(recipe),
+        model_name=recipe.name,
+    )
+    if narrow:
+        encoded = [replace(item, at_width=item.num_cut > 0) for item in encoded]
+    if role == "query" and late.expansion is not None:
+        expansion_id = _expansion_id(late, tokenizer)
+        size = min(late.expansion.length, recipe.max_len)
+        encoded = [_expanded(item, expansion_id, size, late.expansion.attend) for item in encoded]
+    skipped = [tokenizer.id_of(word) for word in late.mask.words] if _means(params, late.mask.input_types) else []
+    skipped_ids = np.array([number for number in skipped if number is not None], np.int32)
+    only = late.mask.only_ids if role != "query" else None
+    return [replace(item, keep=_kept(item.ids, skipped_ids, only)) for item in encoded]
 
 
 def read_key(recipe: Recipe, params: Params) -> ReadKey:
@@ -45,3 +117,46 @@ def read(heads: Heads, hidden_QD: torch.Tensor, spans: Spans, key: ReadKey) -> t
     """Hidden states to rows `[tokens of the spans, E]`, not yet normalised; a prompt's tokens have rows too."""
     assert heads.pooled is not None
     return heads.pooled.after_pooling(spans.rows(hidden_QD))
+
+
+def shape(recipe: Recipe, rows: FloatArray, params: Params) -> FloatArray:
+    """As in `embed`, then pooled: by the checkpoint, and once more where the request asks for it."""
+    rows = embed.shape(recipe, rows, params)
+    asked = None if params.pool_factor is None else TokenPooling(params.pool_factor)
+    for pooling in (recipe.late_interaction.pooling if recipe.late_interaction else None, asked):
+        if pooling is not None and _means(params, pooling.input_types):
+            rows = token_pooling.pooled(rows, pooling)
+    return rows
+
+
+def _means(params: Params, input_types: tuple[str, ...]) -> bool:
+    return (prompting.role(params.input_type) or "document") in input_types
+
+
+def _expansion_id(late: LateInteraction, tokenizer: Tokenizer) -> int:
+    assert late.expansion is not None
+    special = tokenizer.special_tokens
+    token = late.expansion.token or special.get("mask_token") or special.get("eos_token")
+    number = None if token is None else tokenizer.id_of(token)
+    if number is None:
+        raise CheckpointError(
+            f"Queries are expanded with {token or 'a mask token'!r}, which the tokenizer does not have.",
+            allowed="query_expansion names a token of the vocabulary, or the tokenizer has a mask token.",
+        )
+    return number
+
+
+def _expanded(item: Encoded, expansion_id: int, size: int, attend: bool) -> Encoded:
+    num_more = size - len(item.ids)
+    if num_more <= 0:
+        return item
+    ids = np.concatenate([item.ids, np.full(num_more, expansion_id, np.int32)])
+    segments = None if item.segments is None else np.concatenate([item.segments, np.zeros(num_more, np.int32)])
+    return replace(item, ids=ids, segments=segments, attended=None if attend else len(item.ids))
+
+
+def _kept(ids: IntArray, skipped_ids: IntArray, only: tuple[int, ...] | None) -> IntArray | None:
+    keep = ~np.isin(ids, skipped_ids)
+    if only is not None:
+        keep &= np.isin(ids, np.array(only, np.int32))
+    return None if keep.all() else np.flatnonzero(keep).astype(np.int32)

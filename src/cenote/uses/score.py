@@ -6,7 +6,7 @@ One task answers all pairs; each distinct query and each distinct document of a 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
@@ -15,9 +15,9 @@ from .. import templates
 from ..activations import INCREASING, activate
 from ..errors import BadInput, UnsupportedTask
 from ..outputs import RerankResult
-from ..tasks import classify, embed
-from ..types import FloatArray, Input, Outcome, Pair
-from .similarity import SIMILARITIES, max_sim
+from ..tasks import classify, embed, token_embed
+from ..types import FloatArray, Input, InputType, Outcome, Pair
+from .similarity import LATE_SIMILARITIES, SIMILARITIES
 
 if TYPE_CHECKING:
     from ..recipe import Recipe
@@ -143,6 +143,8 @@ def score_type(recipe: Recipe, wanted: ScoreType | None = None) -> ScoreType:
             allowed = "Scoring API is only enabled for num_labels == 1."
             raise UnsupportedTask(what, allowed=allowed, fix="Classify pairs instead.", param="model")
         return "cross-encoder"
+    if recipe.late_interaction is not None:
+        return "late-interaction"
     if "embed" in recipe.tasks:
         return "bi-encoder"
     raise UnsupportedTask(f"This model does not support the Scoring API. {recipe.name} serves {recipe.tasks}.")
@@ -181,12 +183,16 @@ def plan(recipe: Recipe, tokenizer: Tokenizer, data_1: Any, data_2: Any, options
         raise BadInput(what, allowed="A template joins the pairs of a cross-encoder.", param="chat_template")
     first = [0] * len(documents) if len(queries) == 1 else list(range(len(queries)))
     second = [len(queries) + position for position in range(len(documents))]
-    params = embed.Params(
+    params: embed.Params = (token_embed if how == "late-interaction" else embed).Params(
         normalize=options.use_activation,
         dimensions=options.dimensions,
         add_special_tokens=options.add_special_tokens,
     )
-    groups = (Group(queries, params, "query"), Group(documents, params, "document"))
+    sides: list[tuple[list[str], InputType]] = [(queries, "query"), (documents, "document")]
+    groups = [
+        Group(texts, params if recipe.late_interaction is None else replace(params, input_type=side), side)
+        for texts, side in sides
+    ]
     return Plan(_TASKS[how], groups, first, second, how, options.use_activation)
 
 
@@ -206,7 +212,8 @@ def finish(recipe: Recipe, planned: Plan, outcome: Outcome) -> Scores:
         scores = SIMILARITIES[recipe.similarity](array[planned.first], array[planned.second])
         return Scores(scores, scores)
     pairs = zip(planned.first, planned.second, strict=True)
-    scores = np.array([max_sim(rows[a], rows[b]) for a, b in pairs], np.float32)
+    similarity = LATE_SIMILARITIES[recipe.similarity if recipe.late_interaction else "maxsim"]
+    scores = np.array([similarity(rows[a], rows[b]) for a, b in pairs], np.float32)
     return Scores(scores, scores)
 
 

@@ -9,6 +9,8 @@ import numpy as np
 
 from ..types import FloatArray
 
+_NO_TOKENS: Final = -1e9
+
 Similarity: TypeAlias = Callable[[FloatArray, FloatArray], FloatArray]
 """Rows `[n, E]` and rows `[n, E]` to `[n]`, pair by pair."""
 
@@ -45,10 +47,26 @@ SIMILARITIES: Final[Mapping[str, Similarity]] = {
 def max_sim(query: FloatArray, document: FloatArray) -> float:
     """Sum over the query's tokens `[q, E]` of the largest dot product with a token of the document `[d, E]`.
 
+    A document without tokens, such as one of punctuation alone where that is left out, is worse than all others.
+
     Source: Khattab and Zaharia 2020, ColBERT (arXiv 2004.12832).
     """
+    if len(query) == 0 or len(document) == 0:
+        return _NO_TOKENS if len(query) else 0.0
     # One document at a time: identical ones get identical scores, and memory stays that of one.
     return float((query @ document.T).max(axis=1).sum())
+
+
+def mean_max_sim(query: FloatArray, document: FloatArray) -> float:
+    """`max_sim` over the number of the query's tokens, so that scores of short and long queries compare."""
+    return max_sim(query, document) / max(len(query), 1)
+
+
+LATE_SIMILARITIES: Final[Mapping[str, Callable[[FloatArray, FloatArray], float]]] = {
+    "maxsim": max_sim,
+    "meanmaxsim": mean_max_sim,
+}
+"""Of matrices of token vectors, by the names that `similarity_fn_name` of a late-interaction checkpoint uses."""
 
 
 def unit(rows: FloatArray) -> FloatArray:
