@@ -45,6 +45,10 @@ class AsyncLLM:
         """Everything that was decided about the checkpoint."""
         return self._llm.recipe
 
+    async def fingerprint(self) -> str:
+        """`LLM.fingerprint`, awaited."""
+        return await asyncio.to_thread(lambda: self._llm.fingerprint)
+
     def get_supported_tasks(self) -> tuple[str, ...]:
         """What the model can be read as; all of it at once."""
         return self._llm.get_supported_tasks()

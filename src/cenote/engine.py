@@ -22,6 +22,7 @@ from .stats import Snapshot, Stats
 from .types import FloatArray, Input, Length, Outcome
 
 if TYPE_CHECKING:
+    from .fingerprint import Fingerprint
     from .precisions import Calibration
     from .recipe import Recipe
     from .tokenizer import Tokenizer
@@ -46,6 +47,7 @@ class Engine:
         machine: Sizes of batches and of the queue.
         shared: What it shares with the other engines.
         calibration: Ranges of its one-byte vectors; None leaves them to a sample.
+        fingerprint: Tells it from other models; None where nobody asks.
 
     Attributes:
         sample_ranges: Those that the sample gave, by (dimensions, normalize); `calibration` fills it.
@@ -60,10 +62,11 @@ class Engine:
         machine: MachineSettings,
         shared: Shared,
         calibration: Calibration | None = None,
+        fingerprint: Fingerprint | None = None,
     ) -> None:
         self.name, self.aliases = names[0], tuple(names[1:])
         self.recipe, self.tokenizer, self.runner = recipe, tokenizer, runner
-        self.calibration = calibration
+        self.calibration, self.fingerprint = calibration, fingerprint
         self.sample_ranges: dict[tuple[int | None, bool | None], FloatArray] = {}
         self.stats = Stats()
         self._machine, self._shared = machine, shared

@@ -84,6 +84,15 @@ class LLM:
         """Everything that was decided about the checkpoint."""
         return self.engine.recipe
 
+    @property
+    def fingerprint(self) -> str:
+        """32 hexadecimal digits that stand for all that decides the vectors; the first time it reads the weights again.
+
+        Keep it with an index: where it changed, so did the model, its pooling, its prompts or its precision.
+        """
+        assert self.engine.fingerprint is not None
+        return self.engine.fingerprint.value()
+
     def get_supported_tasks(self) -> tuple[str, ...]:
         """What the model can be read as; all of it at once."""
         return self.recipe.tasks

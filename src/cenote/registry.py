@@ -17,6 +17,7 @@ from .config import MachineSettings, ModelSettings
 from .cores import num_cores
 from .engine import Engine
 from .errors import ConfigError, ModelNotFound, Unavailable
+from .fingerprint import Fingerprint
 from .forward import RunsBatches
 from .shared import Shared
 from .tasks import token_embed
@@ -113,7 +114,8 @@ class Registry:
         tokenizer = loading.result()
         if recipe.late_interaction is not None:
             token_embed.check_tokenizer(recipe.late_interaction, tokenizer)
-        return self._serve(Engine(names, recipe, tokenizer, runner, self.machine, self._shared, calibration))
+        about = (calibration, Fingerprint(recipe, words, self.machine))
+        return self._serve(Engine(names, recipe, tokenizer, runner, self.machine, self._shared, *about))
 
     def get(self, name: str | None = None) -> Engine:
         """The model that answers to `name`; None or "" means the only one.

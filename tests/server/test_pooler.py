@@ -91,3 +91,11 @@ def test_a_type_of_input_chooses_a_prompt(embedder: Kind, input_type: str, promp
     is_unknown = input_type.startswith("clustering")
     assert ("input_type is not one that is known" in response.headers.get("warning", "")) == is_unknown
     assert ("input_type" in response.headers.get("x-ignored-fields", "")) == is_unknown
+
+
+def test_an_index_can_tell_which_model_it_was_made_with(embedder: Kind) -> None:
+    (entry, alias) = httpx.get(f"{embedder.server.url}/v1/models").json()["data"]
+    assert entry["fingerprint"] == alias["fingerprint"] == embedder.llm.fingerprint
+    assert len(entry["fingerprint"]) == 32
+    for path in ("/v1/embeddings", "/pooling"):
+        assert embedder.post(path, input=TEXTS).headers["x-model-fingerprint"] == entry["fingerprint"]

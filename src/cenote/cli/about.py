@@ -45,6 +45,7 @@ def inspect(given: Given, name: str | None, as_json: bool) -> None:
 def inspected(given: Given) -> dict[str, dict[str, Any]]:
     """Name of a value -> `value` and `source`, for one model on this machine."""
     from ..device import plan
+    from ..fingerprint import fingerprint
     from ..recipe import resolve
 
     model, machine = given.settings(ModelSettings), given.settings(MachineSettings)
@@ -58,6 +59,9 @@ def inspected(given: Given) -> dict[str, dict[str, Any]]:
         **{name: {"value": value, "source": source} for name, (value, source) in recipe.decided().items()},
         "tasks": {"value": list(recipe.tasks), "source": "the checkpoint"},
     }
+    words = checkpoint.open_checkpoint(model.tokenizer) if model.tokenizer else recipe.transformer
+    told = {"value": fingerprint(recipe, words, machine), "source": "weights, tokenizer and all that is decided here"}
+    entries["fingerprint"] = told
     entries["dtype"] = {"value": str(here.dtype).removeprefix("torch."), "source": here.reasons["dtype"]}
     entries["device"] = {"value": str(here.device), "source": here.reasons["device"]}
     for name in ("num_workers", "threads_per_worker", "max_batch_tokens"):

@@ -146,6 +146,22 @@ def timing_headers(request: Request, outcome: Outcome) -> dict[str, str]:
     return headers
 
 
+def model_headers(engine: Engine) -> dict[str, str]:
+    """Which model made the vectors: its fingerprint, from when it is known on, soon after the start."""
+    known = engine.fingerprint.known() if engine.fingerprint is not None else None
+    return {} if known is None else {"x-model-fingerprint": known}
+
+
+async def fingerprint(engine: Engine) -> str | None:
+    """The fingerprint of a model, waited for; None where it has none, as the log says."""
+    if engine.fingerprint is None:
+        return None
+    try:
+        return await asyncio.to_thread(engine.fingerprint.value)
+    except OSError:  # logged where it happened; the list of models does without
+        return None
+
+
 def _deadline_s(request: Request) -> float | None:
     given = request.headers.get(TIMEOUT_HEADER)
     if given is None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -57,6 +58,9 @@ class Model(Struct, kw_only=True):
     parent: str | None
     max_model_len: int
     permission: list[dict[str, Any]]
+    fingerprint: (
+        Annotated[str, Meta(description="Stands for all that decides the vectors; keep it with an index.")] | None
+    )
 
 
 class ModelList(Struct, kw_only=True):
@@ -87,25 +91,26 @@ async def _embeddings(door: Door, request: Request, body: EmbeddingRequest) -> R
     outcome = await calls.run(request, engine, embed.NAME, given.inputs, params, length=length, priority=body.priority)
     head = replies.head("embd", request, body.model or engine.name)
     response = await replies.rows(head, outcome, body, "embedding", "embedding")
-    response.headers.update(calls.timing_headers(request, outcome) | notes.headers())
+    response.headers.update(calls.timing_headers(request, outcome) | notes.headers() | calls.model_headers(engine))
     return response
 
 
 async def models(door: Door, request: Request, body: None) -> Response:
     """Answer `GET /v1/models`."""
-    return Response(msgspec.json.encode(ModelList(object="list", data=_models(door))), media_type=replies.JSON)
+    return Response(msgspec.json.encode(ModelList(object="list", data=await _models(door))), media_type=replies.JSON)
 
 
 async def model(door: Door, request: Request, body: None) -> Response:
     """Answer `GET /v1/models/{id}`; names may have slashes."""
     name = request.path_params["id"]
-    found = next((entry for entry in _models(door) if entry.id == name), None)
+    found = next((entry for entry in await _models(door) if entry.id == name), None)
     if found is None:
         raise Refusal(404, f"The model `{name}` does not exist.", param="model")
     return Response(msgspec.json.encode(found), media_type=replies.JSON)
 
 
-def _models(door: Door) -> list[Model]:
+async def _models(door: Door) -> list[Model]:
+    fingerprints = await asyncio.gather(*(calls.fingerprint(engine) for engine in door.engines()))
     return [
         Model(
             id=name,
@@ -116,8 +121,9 @@ def _models(door: Door) -> list[Model]:
             parent=None,
             max_model_len=engine.recipe.max_len,
             permission=[],
+            fingerprint=fingerprint,
         )
-        for engine in door.engines()
+        for engine, fingerprint in zip(door.engines(), fingerprints, strict=True)
         for name in (engine.name, *engine.aliases)
     ]
 

@@ -79,7 +79,7 @@ async def _answer(door: Door, request: Request, body: PoolingRequest) -> Respons
     outcome = await calls.run(request, engine, task, given.inputs, params, length=length, priority=body.priority)
     head = replies.head("pooling", request, body.model or engine.name)
     response = await replies.rows(head, outcome, body, "pooling", "data")
-    response.headers.update(calls.timing_headers(request, outcome) | notes.headers())
+    response.headers.update(calls.timing_headers(request, outcome) | notes.headers() | calls.model_headers(engine))
     return response
 
 

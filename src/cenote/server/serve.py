@@ -52,6 +52,8 @@ def serve(
     try:
         engine = registry.open(model, names=server.served_model_name)
         ready = f"Serving {engine.name} on {address(listening)} (up to {engine.recipe.max_len} tokens per input)"
+        if engine.fingerprint is not None:
+            engine.fingerprint.known()  # begins to look for it, beside the first requests
         app = build(registry, server, on_long=model.on_long)
         stopped_s = _run(uvicorn.Config(app, **_options(server)), listening, ready, out or sys.stdout)
         registry.drain(max(0.0, server.drain_s - (time.monotonic() - stopped_s)))
