@@ -10,7 +10,8 @@ from .config import ModelSettings, PoolerConfig
 from .conversion import Kind
 from .errors import CheckpointError, ConfigError
 from .hf import Raw
-from .steps import Stage, StageNorm, Stages
+from .label_tokens import LabelTokens
+from .steps import HeadRows, Stage, StageNorm, Stages
 
 Head = Literal["sequence", "token"]
 
@@ -28,6 +29,7 @@ class Classifying:
         use_activation: Whether it is applied where a request does not say.
         logit_mean: Subtracted from the logits first.
         logit_sigma: The logits are divided by it then.
+        tokens: Rows of the language-model head that it is made of; None where it has a layer of its own.
     """
 
     head: Head
@@ -37,6 +39,7 @@ class Classifying:
     use_activation: bool
     logit_mean: float | None
     logit_sigma: float | None
+    tokens: HeadRows | None = None
 
 
 def classifying(
@@ -44,6 +47,7 @@ def classifying(
     raw: Mapping[str, Any],
     modules: Mapping[str, Any],
     kind: Kind,
+    tokens: LabelTokens | None,
     settings: ModelSettings,
     sources: dict[str, str],
 ) -> Classifying | None:
@@ -54,6 +58,7 @@ def classifying(
         raw: `config.json`.
         modules: `config_sentence_transformers.json`.
         kind: What the checkpoint is made into.
+        tokens: Words whose logits are the classes, None where the classifier has a layer of its own.
         sources: Filled with the source of each value.
 
     Raises:
@@ -65,28 +70,32 @@ def classifying(
         sources["classifier"] = "none: " + ("convert=embed" if sources["convert"] == "user" else "it embeds")
         return None
     head: Head = "token" if name.endswith("ForTokenClassification") else "sequence"
-    if head not in heads:
+    if tokens is None and head not in heads:
         raise CheckpointError(
             f"{name or 'The checkpoint'} is to classify, but no classifier of {head}s is known for its family.",
             allowed=f"It has {', '.join(heads) or 'none'}.",
             fix="Pass `--convert embed` to embed with it.",
         )
-    sources["classifier"] = f"config.json: {name}"
+    sources["classifier"] = f"config.json: {name}" if tokens is None else tokens.source
+    sources["tokens"] = "none: a layer of its own" if tokens is None else tokens.source
     asked = settings.pooler_config
     sources["pooling"] = "the architecture" if asked.seq_pooling_type is None else "user"
-    labels = _labels(raw, sources)
+    labels = _labels(raw, sources) if tokens is None else tokens.labels
+    if tokens is not None:
+        sources["labels"] = tokens.source
     mean, sigma = (_calibration(key, asked, raw, sources) for key in ("logit_mean", "logit_sigma"))
     if sigma == 0:
         raise ConfigError("logit_sigma cannot be 0 (division by zero).", param="logit_sigma")
     sources["use_activation"] = "default" if asked.use_activation is None else "user"
     return Classifying(
         head=head,
-        pooling=_pooling(heads[head][0], asked) if head == "sequence" else None,
+        pooling=_pooling(Stage("", row="last") if tokens else heads[head][0], asked) if head == "sequence" else None,
         labels=labels,
         activation=_activation(raw, modules, len(labels), sources),
         use_activation=asked.use_activation is not False,
         logit_mean=mean,
         logit_sigma=sigma,
+        tokens=None if tokens is None else tokens.rows,
     )
 
 

@@ -6,6 +6,7 @@ from typing import Final, Literal
 
 from .config import ModelSettings
 from .errors import ConfigError
+from .label_tokens import LabelTokens
 
 Kind = Literal["embed", "classify"]
 
@@ -24,12 +25,15 @@ def check_runner(runner: str) -> None:
         )
 
 
-def kind_of(architecture: str, pools: bool, settings: ModelSettings, sources: dict[str, str]) -> Kind:
+def kind_of(
+    architecture: str, pools: bool, tokens: LabelTokens | None, settings: ModelSettings, sources: dict[str, str]
+) -> Kind:
     """What the checkpoint of `architecture` is made into.
 
     Args:
         architecture: The class that `config.json` names, "" where it names none.
         pools: Whether `modules.json` pools.
+        tokens: Words whose logits are classes, if something says that there are any.
         sources: Filled with the source of the answer.
 
     Raises:
@@ -37,7 +41,7 @@ def kind_of(architecture: str, pools: bool, settings: ModelSettings, sources: di
     """
     check_runner(settings.runner)
     generates = architecture.endswith(_GENERATES)
-    if settings.convert == "none" and generates:
+    if settings.convert == "none" and generates and tokens is None and not pools:
         raise ConfigError(
             f"This model does not support `--runner pooling`. {architecture} with convert='none' would generate text.",
             fix="Pass `--convert <embed|classify>`, or leave it out.",
@@ -50,5 +54,8 @@ def kind_of(architecture: str, pools: bool, settings: ModelSettings, sources: di
     if pools:
         sources["convert"] = "modules.json"
         return "embed"
+    if tokens is not None:
+        sources["convert"] = tokens.source
+        return "classify"
     sources["convert"] = "config.json: architectures"
     return "classify" if architecture.endswith(_CLASSIFIES) else "embed"

@@ -248,7 +248,8 @@ class LLM:
 
         Args:
             more: `pooling_params`, `lora_request`, `tokenization_kwargs`, `chat_template`, and the fields of
-                `uses.score.Options`: `use_activation`, `max_tokens_per_query`, `max_tokens_per_doc`, `score_type`.
+                `uses.score.Options`: `use_activation`, `max_tokens_per_query`, `max_tokens_per_doc`, `score_type`,
+                `instruction`.
 
         Raises:
             UnsupportedTask: The model cannot score.

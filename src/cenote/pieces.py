@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import BadInput, CenoteError, TooLong
 from .tokenizer import refuse_long
-from .types import Encoded, Input, Length, Pair, Tokens
+from .types import Encoded, Framed, Input, Length, Pair, Tokens
 
 if TYPE_CHECKING:
     from .recipe import Recipe
@@ -180,6 +180,8 @@ def _num_bytes(item: Input) -> int:
         return _BYTES_PER_TOKEN * len(item.ids)
     if isinstance(item, Pair):
         return _num_bytes(item.text) + _num_bytes(item.text_pair)
+    if isinstance(item, Framed):
+        return _num_bytes(item.before) + _num_bytes(item.text) + _num_bytes(item.after)
     # Beyond ASCII most text takes two or three bytes a character; counting them would mean encoding it.
     return len(item) if item.isascii() else 3 * len(item)
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from . import conversion, hf, pooler, prompting, templates
+from . import conversion, hf, label_tokens, pairing, pooler, prompting, templates
 from . import modules as st
-from .checkpoint import Checkpoint
+from .checkpoint import Checkpoint, open_checkpoint
 from .classifying import Classifying, classifying
 from .config import ModelSettings
 from .errors import BadInput, CheckpointError, ConfigError
@@ -64,8 +64,8 @@ class Recipe:
         dimensions: Size that rows are cut to where a request names none; None for the full size.
         max_embed_len: Longest input of the embedding routes in tokens; None for `max_len`.
         late_interaction: How a late-interaction model reads queries and documents; None for any other model.
-        chat_template: The user's own, for conversations and for the pairs of a cross-encoder; None for the tokenizer's,
-            which is for conversations only.
+        chat_template: The user's own, for conversations; None for the tokenizer's.
+        pair_template: Makes one text of the two of a cross-encoder; None where its tokenizer joins them.
         default_task: The task where a request names none; "" until all else is decided.
         sources: Name of a value -> where it comes from.
     """
@@ -94,6 +94,7 @@ class Recipe:
     classifier: Classifying | None
     late_interaction: LateInteraction | None
     chat_template: str | None
+    pair_template: str | None
     default_task: str
     sources: Mapping[str, str]
 
@@ -143,9 +144,8 @@ def resolve(checkpoint: Checkpoint, settings: ModelSettings) -> Recipe:
     sources: dict[str, str] = {"architecture": "config.json: architectures", "model_type": "config.json: model_type"}
     settings_st: Mapping[str, Any] = listed.settings if listed else {}
     name = str((raw.get("architectures") or [""])[0])
-    kind = conversion.kind_of(name, listed is not None and bool(listed.steps), settings, sources)
-    _check_belongs(listed, kind, raw, settings)
-    classifier = classifying(models.heads(architecture, model), raw, settings_st, kind, settings, sources)
+    kind, tokens = _converted(listed, transformer, model, settings, sources)
+    classifier = classifying(models.heads(architecture, model), raw, settings_st, kind, tokens, settings, sources)
     nature = model.nature
     asked = settings.pooler_config
     late = None if classifier else listed.late_interaction if listed else stanford(transformer)
@@ -153,7 +153,7 @@ def resolve(checkpoint: Checkpoint, settings: ModelSettings) -> Recipe:
     prompts, default_prompt = _prompts(settings_st, raw, late, sources)
     sources["do_lower_case"] = "sentence_bert_config.json" if listed and listed.first.do_lower_case else "default"
     sources |= {"causal": nature.causal_source, "stored_dtype": "the weights"}
-    sources["chat_template"] = "default: the tokenizer's" if settings.chat_template is None else "user"
+    chat_template = _chat_template(settings, sources)
     stored_dtype = weights.stored_dtype(transformer) if models.stores(architecture) else "float32"
     max_len = _max_len(settings, listed, transformer, model, sources)
     found = Recipe(
@@ -180,7 +180,8 @@ def resolve(checkpoint: Checkpoint, settings: ModelSettings) -> Recipe:
         max_embed_len=pooler.max_embed_len(asked, max_len, sources),
         classifier=classifier,
         late_interaction=late,
-        chat_template=None if settings.chat_template is None else templates.from_setting(settings.chat_template),
+        chat_template=chat_template,
+        pair_template=pairing.template_of(transformer, listed, classifier, chat_template, sources),
         default_task="",
         sources=sources,
     )
@@ -192,6 +193,30 @@ def _backbone(checkpoint: Checkpoint, listed: st.Modules | None, settings: Model
     override = hf.override_of(settings.hf_overrides)
     folder, stated = (listed.folder, listed.first.stated) if listed else ("", None)
     return Checkpoint(checkpoint.name, checkpoint.folder / folder, checkpoint.revision, override, stated)
+
+
+def _converted(
+    listed: st.Modules | None,
+    transformer: Checkpoint,
+    model: ModelConfig,
+    settings: ModelSettings,
+    sources: dict[str, str],
+) -> tuple[conversion.Kind, label_tokens.LabelTokens | None]:
+    """What the checkpoint is made into, and the words that it classifies by, if it does so by words."""
+    tokens = None
+    if settings.convert != "embed":
+        words = open_checkpoint(settings.tokenizer) if settings.tokenizer else transformer
+        module = listed.logit_score if listed else None
+        tokens = label_tokens.find(transformer, words, module, listed is not None, model)
+    name = str((transformer.config.get("architectures") or [""])[0])
+    kind = conversion.kind_of(name, listed is not None and bool(listed.steps), tokens, settings, sources)
+    _check_belongs(listed, kind, transformer.config, settings)
+    return kind, tokens
+
+
+def _chat_template(settings: ModelSettings, sources: dict[str, str]) -> str | None:
+    sources["chat_template"] = "default: the tokenizer's" if settings.chat_template is None else "user"
+    return None if settings.chat_template is None else templates.from_setting(settings.chat_template)
 
 
 def _completed(found: Recipe, asked_task: str | None, sources: dict[str, str]) -> Recipe:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from . import activations, models, weights
+from . import activations, lm_head, models, weights
 from .config import MachineSettings
 from .device import Plan, plan
 from .errors import CheckpointError
@@ -125,9 +125,11 @@ def load_model(recipe: Recipe, plan: Plan) -> tuple[models.Model, Classifier | N
     with torch.device("meta"):
         model = architecture.Model(recipe.model)
     heads = models.heads(architecture, recipe.model)
-    stages = heads[recipe.classifier.head] if recipe.classifier else ()
+    label_rows = recipe.classifier.tokens if recipe.classifier else None
+    stages = heads[recipe.classifier.head] if recipe.classifier and label_rows is None else ()
     tensors = weights.stored_tensors(recipe.transformer) if models.stores(architecture) else ()
-    stored = weights.Stored(tensors, architecture.PREFIXES, stages)
+    rows = lm_head.wanted(architecture, label_rows)
+    stored = weights.Stored(tensors, architecture.PREFIXES, stages, rows)
     weights.load(
         model,
         models.gathered(architecture, stored.backbone()),
@@ -144,8 +146,12 @@ def load_model(recipe: Recipe, plan: Plan) -> tuple[models.Model, Classifier | N
         num_labels = len(recipe.classifier.labels)
         activations.check(recipe.classifier.activation, num_labels)
         sizes = (recipe.model.hidden_size, num_labels)
-        pooling = recipe.classifier.pooling
-        classifier = build_classifier(stages, stored.head, *sizes, plan.device, pooling=pooling)
+        head = stored.head
+        if label_rows is not None:
+            is_tied = recipe.transformer.config.get("tie_word_embeddings") is True
+            stages = lm_head.STAGES
+            head = lm_head.classifier(architecture, label_rows, stored.kept, is_tied=is_tied, name=recipe.name)
+        classifier = build_classifier(stages, head, *sizes, plan.device, pooling=recipe.classifier.pooling)
     return model.eval(), classifier
 
 

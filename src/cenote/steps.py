@@ -150,6 +150,28 @@ class StageNorm:
 
 
 @dataclass(frozen=True, slots=True)
+class LogitScore:
+    """The score of a pair is the logit of one token after it, less that of another if there is one."""
+
+    true_token_id: int
+    false_token_id: int | None
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadRows:
+    """A classifier that is rows of a language-model head, read at the last token.
+
+    Args:
+        ids: The token of each label.
+        less: Token whose row is subtracted from each of them, or None.
+    """
+
+    ids: tuple[int, ...]
+    less: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Nature:
     """What a backbone is beyond its sizes; the defaults are an encoder's.
 
@@ -161,6 +183,7 @@ class Nature:
         bag: Whether it gives one row per text instead of one per token, and takes texts of any length.
         prunes: Whether it computes wanted rows alone where only some are read.
         normalizes: Whether rows have unit length where the checkpoint has no `modules.json`.
+        logit_softcap: Bound that the logits of a language-model head are bent under, or None.
     """
 
     causal: bool = False
@@ -170,6 +193,7 @@ class Nature:
     bag: bool = False
     prunes: bool = True
     normalizes: bool = True
+    logit_softcap: float | None = None
 
 
 Step: TypeAlias = Pooling | Bag | Dense | LayerNorm | Normalize | WeightedLayerPooling | CNN | LSTM | WordWeights

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import jinja2
-from jinja2 import nodes
+from jinja2 import meta, nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -31,6 +31,9 @@ class Template:
 
     Attributes:
         reads_parts: Whether it goes through the parts of a message's content, and so takes a list of them.
+        reads_pairs: Whether it looks for messages of the roles `query` and `document`.
+        reads_system: Whether it looks for one of the role `system`.
+        takes_instruction: Whether an instruction reaches its text, as a variable or as the system message.
 
     Raises:
         BadInput: It is no Jinja template.
@@ -39,9 +42,14 @@ class Template:
     def __init__(self, source: str) -> None:
         try:
             self._template = _environment().from_string(source)
-            self.reads_parts = _reads_parts(_environment().parse(source))
+            tree = _environment().parse(source)
+            self.reads_parts = _reads_parts(tree)
         except jinja2.TemplateError as error:
             raise BadInput(f"The template cannot be read: {error}.", param="chat_template") from error
+        words = {node.value for node in tree.find_all(nodes.Const) if isinstance(node.value, str)}
+        self.reads_pairs = {"query", "document"} <= words
+        self.reads_system = "system" in words
+        self.takes_instruction = self.reads_system or "instruction" in meta.find_undeclared_variables(tree)
 
     def render(self, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any], **known: Any) -> str:
         """The text of `messages`.
@@ -73,6 +81,14 @@ class Template:
 def compiled(source: str) -> Template:
     """The template of `source`, made once."""
     return Template(source)
+
+
+def reads_pairs(source: str) -> bool:
+    """Whether a stored template is made for a query and a document; one that cannot be read is not."""
+    try:
+        return compiled(source).reads_pairs
+    except BadInput:
+        return False
 
 
 def from_setting(given: str) -> str:

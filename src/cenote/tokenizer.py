@@ -7,7 +7,7 @@ is `transformers.AutoTokenizer`: same ids, same segment ids, same tokens left af
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -22,7 +22,7 @@ from .errors import BadInput, TooLong
 from .tokenizer_backends import Backend, Coded, Side, TextOrPair
 from .tokenizer_files import TokenizerFiles, read_files
 from .tokenizer_starts import CHARS_PER_TOKEN, LEAST_CHARS, MARGIN, start_of
-from .types import Encoded, Input, IntArray, Pair, Tokens
+from .types import Encoded, Framed, Input, IntArray, Pair, Tokens
 
 _NAMED_OFFENDERS = 5
 
@@ -31,13 +31,16 @@ _NAMED_OFFENDERS = 5
 class _Draft:
     """One input with its tokens; `source` and `coded` are None where the caller gave ids.
 
-    `whole` is False where the tokens are those of the start of a text alone, which are more than are wanted.
+    `whole` is False where the tokens are those of the start of a text alone, which are more than are wanted. `special`
+    is whether special tokens were added; `inside` are the characters of a text that give where it is cut, None for all.
     """
 
     ids: IntArray
     source: TextOrPair | None = None
     coded: Coded | None = None
     whole: bool = True
+    special: bool = True
+    inside: tuple[int, int] | None = None
 
 
 class Tokenizer:
@@ -128,7 +131,7 @@ class Tokenizer:
         skip = self.prompt_length(prefix, add_special_tokens) if prefix and skip_prefix else 0
         encoded = []
         for index, draft in enumerate(drafts):
-            fitted = self._fit(draft, limit, side, add_special_tokens, skip)
+            fitted = self._fit(draft, limit, side, skip)
             if fitted is None:
                 raise _no_room(index, limit, model_name)
             encoded.append(fitted)
@@ -199,15 +202,22 @@ class Tokenizer:
     ) -> list[_Draft]:
         """Tokens of all inputs; where more than `most` are not wanted, a long text may be read only so far."""
         sources = [None if isinstance(item, Tokens) else _source(item, prefix) for item in inputs]
-        coded = iter(self._code_starts(sources, add_special_tokens, most))
+        special = [add_special_tokens and not (isinstance(item, Framed) and item.is_complete) for item in inputs]
+        # What is cut in its middle is read to its end.
+        kinds = [(flag, None if isinstance(item, Framed) else most) for item, flag in zip(inputs, special, strict=True)]
+        rows: dict[tuple[bool, int | None], Iterator[tuple[Coded, bool]]] = {}
+        for kind in set(kinds):
+            its = [source if own == kind else None for source, own in zip(sources, kinds, strict=True)]
+            rows[kind] = iter(self._code_starts(its, *kind))
         drafts = []
-        for index, (item, source) in enumerate(zip(inputs, sources, strict=True)):
+        for index, (item, source, kind) in enumerate(zip(inputs, sources, kinds, strict=True)):
             if isinstance(item, Tokens):
                 draft = _Draft(item.ids)
                 self._check_ids(item.ids, index, model_name, self._num_known)
             else:
-                row, whole = next(coded)
-                draft = _Draft(np.array(row.ids, np.int32), source, row, whole)
+                row, whole = next(rows[kind])
+                inside = getattr(item, "inside", None)
+                draft = _Draft(np.array(row.ids, np.int32), source, row, whole, kind[0], inside)
                 if self._num_known < self.vocab_size:
                     self._check_ids(draft.ids, index, model_name, self._num_known)
             if len(draft.ids) == 0 and self._empty == "refuse":
@@ -256,21 +266,25 @@ class Tokenizer:
         segments = np.array(coded.type_ids, np.int32)
         return segments if segments.any() else None
 
-    def _fit(self, draft: _Draft, limit: int, side: Side, add_special_tokens: bool, skip: int) -> Encoded | None:
+    def _fit(self, draft: _Draft, limit: int, side: Side, skip: int) -> Encoded | None:
         if draft.source is None or draft.coded is None:
             return _cut_ids(draft.ids, limit, side)
         if self._empty == "pad" and len(draft.ids) == 0:
             return Encoded(np.zeros(1, np.int32), skip=1)
         if len(draft.ids) <= limit:
             return Encoded(draft.ids, self._segments(draft.source, draft.coded), min(skip, len(draft.ids)))
-        kept = self._backend.cut(draft.source, draft.coded, limit, side, add_special_tokens)
+        if draft.inside is None:
+            kept = self._backend.cut(draft.source, draft.coded, limit, side, draft.special)
+        else:
+            assert isinstance(draft.source, str)
+            kept = self._backend.cut_inside(draft.source, draft.inside, limit, side, draft.special)
         if kept is None:
             return None
         ids = np.array(kept.ids, np.int32)
         num_cut = len(draft.ids) - len(ids)
         if skip and side == "left":
             # What was cut off is the start of the prefix; the special tokens before it stay and stay skipped.
-            skip = max(self._num_leading if add_special_tokens else 0, skip - num_cut)
+            skip = max(self._num_leading if draft.special else 0, skip - num_cut)
         # Where the prefix alone is too long, it is measured after the cut: without the special token at its end.
         most = len(ids) - (1 if kept.ids and kept.ids[-1] in self._backend.special_ids else 0)
         return Encoded(ids, self._segments(draft.source, kept), min(skip, most), num_cut, counted=draft.whole)
@@ -287,7 +301,9 @@ class Tokenizer:
             )
 
 
-def _source(item: str | Pair, prefix: str) -> TextOrPair:
+def _source(item: str | Pair | Framed, prefix: str) -> TextOrPair:
+    if isinstance(item, Framed):
+        return item.whole
     return prefix + item if isinstance(item, str) else (prefix + item.text, item.text_pair)
 
 
@@ -361,7 +377,7 @@ def _no_room(index: int, limit: int, model_name: str) -> TooLong:
     return TooLong(
         f"Input {index} cannot be cut to {limit} tokens.",
         offenders=[index],
-        allowed=f"The special tokens that {model_name} needs are more than that.",
+        allowed=f"The special tokens that {model_name} needs, and a prompt around the text, are more than that.",
         fix="Raise the limit.",
     )
 

@@ -46,6 +46,23 @@ class Backend(Protocol):
     def cut(self, item: TextOrPair, coded: Coded, limit: int, side: Side, add_special_tokens: bool) -> Coded | None:
         """At most `limit` tokens of it, special tokens kept; None if those alone are more."""
 
+    def cut_inside(
+        self, text: str, inside: tuple[int, int], limit: int, side: Side, add_special_tokens: bool
+    ) -> Coded | None:
+        """At most `limit` tokens of `text`, those missing taken from the characters `inside`; None if that is not
+        enough.
+        """
+        # Where it is not known where tokens stand: as many characters have at least as many tokens.
+        before, body, after = text[: inside[0]], text[inside[0] : inside[1]], text[inside[1] :]
+        while True:
+            (row,) = self.encode([before + body + after], add_special_tokens)
+            num_over = len(row.ids) - limit
+            if num_over <= 0:
+                return row
+            if not body:
+                return None
+            body = body[:-num_over] if side == "right" else body[num_over:]
+
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Where each token of `text` starts and ends in it, in characters, without special tokens."""
 
@@ -104,6 +121,24 @@ class FastBackend:
             keep.append(position)
         return _Row([ids[p] for p in keep], [type_ids[p] for p in keep])
 
+    def cut_inside(
+        self, text: str, inside: tuple[int, int], limit: int, side: Side, add_special_tokens: bool
+    ) -> Coded | None:
+        # Unlike the batch of `encode`, this one says where each token stands.
+        coded = self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        first, last = inside
+        gives = []
+        for place, ((_, end), owner) in enumerate(zip(coded.offsets, coded.sequence_ids, strict=True)):
+            # A space before a word stands in the word's own token.
+            if owner is not None and first < end <= last:
+                gives.append(place)
+        num_over = max(0, len(coded.ids) - limit)
+        if num_over > len(gives):
+            return None
+        gone = set(gives[len(gives) - num_over :] if side == "right" else gives[:num_over])
+        keep = [place for place in range(len(coded.ids)) if place not in gone]
+        return _Row([coded.ids[p] for p in keep], [coded.type_ids[p] for p in keep])
+
     def spans(self, text: str) -> list[tuple[int, int]]:
         """As `Backend.spans`."""
         spans: list[tuple[int, int]] = self._tokenizer.encode(text, add_special_tokens=False).offsets
@@ -121,8 +156,11 @@ class FastBackend:
         return self._tokenizer.id_to_token(id) or ""
 
 
-class SlowBackend:
+class SlowBackend(Backend):
     """A tokenizer of `transformers` written in Python; one thread at a time, as it keeps state."""
+
+    # What its code does with a text is not known.
+    crosses_spaces = True
 
     def __init__(self, tokenizer: Any, do_lower_case: bool = False) -> None:
         self._tokenizer = tokenizer
@@ -130,7 +168,6 @@ class SlowBackend:
         self._lock = threading.Lock()
         self.vocab_size = max(tokenizer.get_vocab().values(), default=-1) + 1
         self.special_ids = frozenset(tokenizer.all_special_ids)
-        self.crosses_spaces = True  # what its code does with a text is not known
 
     def encode(self, batch: Sequence[TextOrPair], add_special_tokens: bool) -> Sequence[Coded]:
         with self._lock:

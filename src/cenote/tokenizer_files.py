@@ -103,6 +103,12 @@ def read_files(checkpoint: Checkpoint, *, do_lower_case: bool = False, markers: 
     )
 
 
+def chat_template(checkpoint: Checkpoint) -> str | None:
+    """The template that a folder holds for conversations, None where it holds none."""
+    raw = checkpoint.json("tokenizer_config.json")
+    return _chat_template(raw if isinstance(raw, dict) else {}, checkpoint)
+
+
 def _from_json(checkpoint: Checkpoint) -> Tokenizer:
     path = checkpoint.path("tokenizer.json")
     assert path is not None

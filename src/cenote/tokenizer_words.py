@@ -36,7 +36,7 @@ class WordRow:
         return [0] * self.num_first + [1] * (len(self.ids) - self.num_first)
 
 
-class WordBackend:
+class WordBackend(Backend):
     """Texts to ids by a function, with nothing around them.
 
     Args:

@@ -50,7 +50,34 @@ class Tokens:
     ids: IntArray
 
 
-Input: TypeAlias = "str | Pair | Tokens"
+@dataclass(frozen=True, slots=True)
+class Framed:
+    """One text of which only the middle is cut where it is too long; no prompt is put before it.
+
+    Args:
+        before: How it begins; stays whole.
+        text: What gives.
+        after: How it ends; stays whole.
+        is_complete: Whether it holds its special tokens, so that none are added.
+    """
+
+    before: str
+    text: str
+    after: str
+    is_complete: bool = False
+
+    @property
+    def whole(self) -> str:
+        """All of it."""
+        return self.before + self.text + self.after
+
+    @property
+    def inside(self) -> tuple[int, int]:
+        """Where in `whole` the part that gives begins and ends, in characters."""
+        return len(self.before), len(self.before) + len(self.text)
+
+
+Input: TypeAlias = "str | Pair | Framed | Tokens"
 """One parsed input, as the machine takes it; `inputs.parse` makes it from a `Prompt`."""
 
 

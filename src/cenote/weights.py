@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import torch
@@ -72,20 +73,31 @@ class Stored:
         tensors: Names and tensors.
         prefixes: Of the family, stripped from the names of the classifier's tensors.
         stages: Of the classifier.
+        rows: Names of matrices, without prefix -> the rows of them that are kept too.
 
     Attributes:
         head: Name, without prefix -> tensor of the classifier; filled while `backbone` runs.
+        kept: The same of the matrices in `rows`, those rows only.
     """
 
-    def __init__(self, tensors: Iterable[tuple[str, Tensor]], prefixes: Sequence[str], stages: Stages) -> None:
+    def __init__(
+        self,
+        tensors: Iterable[tuple[str, Tensor]],
+        prefixes: Sequence[str],
+        stages: Stages,
+        rows: Mapping[str, Sequence[int]] = MappingProxyType({}),
+    ) -> None:
         self.head: dict[str, Tensor] = {}
-        self._tensors, self._prefixes = tensors, prefixes
+        self.kept: dict[str, Tensor] = {}
+        self._tensors, self._prefixes, self._rows = tensors, prefixes, rows
         self._names = tuple(f"{stage.name}." for stage in stages)
 
     def backbone(self) -> Iterator[tuple[str, Tensor]]:
         """Names and tensors of everything else."""
         for stored, tensor in self._tensors:
             name = _stripped(stored, self._prefixes)
+            if name in self._rows:
+                self.kept[name] = tensor[list(self._rows[name])].float()
             if self._names and name.startswith(self._names):
                 self.head[name] = tensor
             else:

@@ -58,6 +58,7 @@ def scoring_flags(command: F) -> F:
             "--max-tokens-per-query", type=click.IntRange(min=0), help="Cut the query to so many tokens first."
         ),
         click.option("--max-tokens-per-doc", type=click.IntRange(min=0), help="Cut each text to so many tokens first."),
+        click.option("--instruction", help="What a language model that reranks is told to judge by."),
         click.option("--raw", is_flag=True, help="Without the activation of a cross-encoder: logits."),
     )
     for flag in reversed(flags):

@@ -3,10 +3,11 @@
 A file gives `Config.from_hf(raw)`, `Model(config)` whose `forward(packed)` returns `Hidden`, and as data `PREFIXES`
 (stripped from the names of stored tensors), `RENAME` (the rest of the way to our names), `IGNORED` (stored tensors
 that are of no use here, each with the reason) and `HEADS` (the classifier of whole texts, `sequence`, and of tokens,
-`token`; a function of the config where that says more of them). Where there is no transformer it may also say that it
-`STORES` no tensors, that it is `SIZED_BY_WEIGHTS` (so `from_hf` finds the shapes of the stored tensors under `shapes`),
-and by `gathered(tensors)` how stored tensors become others. A family whose checkpoints say another's `model_type`
-tells them by `claims(raw)`. Nothing else in Cenote knows an architecture.
+`token`; a function of the config where that says more of them); a language model also `LM_HEAD` (names of its head and
+of the table of words that the head may be tied to). Where there is no transformer it may also say that it `STORES` no
+tensors, that it is `SIZED_BY_WEIGHTS` (so `from_hf` finds the shapes of the stored tensors under `shapes`), and by
+`gathered(tensors)` how stored tensors become others. A family whose checkpoints say another's `model_type` tells them
+by `claims(raw)`. Nothing else in Cenote knows an architecture.
 """
 
 from __future__ import annotations
@@ -79,6 +80,7 @@ class Architecture(Protocol):
     RENAME: Sequence[tuple[str, str]]
     IGNORED: Sequence[tuple[str, str]]
     HEADS: Mapping[str, Stages] | Callable[[Any], Mapping[str, Stages]]
+    LM_HEAD: tuple[str, str]
 
 
 def heads(architecture: Architecture, config: ModelConfig) -> Mapping[str, Stages]:

@@ -12,6 +12,7 @@ PREFIXES = llama.PREFIXES
 RENAME = llama.RENAME
 IGNORED = llama.IGNORED
 HEADS = llama.HEADS
+LM_HEAD = llama.LM_HEAD
 
 _OVERFLOW = "the hidden states of the Gemma family overflow in float16"
 

@@ -18,6 +18,7 @@ RENAME = (
 )
 IGNORED = llama.IGNORED
 HEADS = llama.HEADS
+LM_HEAD = llama.LM_HEAD
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Config(gemma.Config):
     @classmethod
     def from_hf(cls, raw: Mapping[str, Any]) -> Self:
         """Read `config.json`; a window or a soft cap of null means none."""
-        config = cls.normed_after(raw)
+        config = cls.normed_after({"final_logit_softcapping": 30.0, **raw})
         causal = config.nature.causal
         far = None
         if raw.get("sliding_window", 4096) is not None:

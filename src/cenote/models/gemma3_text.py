@@ -19,6 +19,7 @@ PREFIXES = llama.PREFIXES
 RENAME = gemma2.RENAME
 IGNORED = llama.IGNORED
 HEADS = llama.HEADS
+LM_HEAD = llama.LM_HEAD
 
 _ROPE_KEYS = ("rope_parameters", "rope_scaling", "rope_theta")
 

@@ -44,6 +44,8 @@ HEADS = {
     "token": (Stage("score"),),
 }
 
+LM_HEAD = ("lm_head", "embed_tokens")
+
 BASE: Final = 10_000.0
 """Of the rotary positions, where `config.json` names none."""
 
@@ -156,11 +158,12 @@ class Model(nn.Module):
 
 def nature_of(raw: Mapping[str, Any]) -> Nature:
     """Causal, unless `config.json` says otherwise by one of two keys."""
+    nature = Nature(causal=True, pooled="last", logit_softcap=raw.get("final_logit_softcapping"))
     if raw.get("use_bidirectional_attention"):
-        return Nature(causal=False, causal_source="config.json: use_bidirectional_attention", pooled="last")
+        return replace(nature, causal=False, causal_source="config.json: use_bidirectional_attention")
     if raw.get("is_causal") is not None:
-        return Nature(causal=bool(raw["is_causal"]), causal_source="config.json: is_causal", pooled="last")
-    return Nature(causal=True, pooled="last")
+        return replace(nature, causal=bool(raw["is_causal"]), causal_source="config.json: is_causal")
+    return nature
 
 
 def distance(window: int, *, causal: bool) -> int:

@@ -13,6 +13,7 @@ PREFIXES = llama.PREFIXES
 RENAME = llama.RENAME
 IGNORED = llama.IGNORED
 HEADS = llama.HEADS
+LM_HEAD = llama.LM_HEAD
 
 
 @dataclass(frozen=True)

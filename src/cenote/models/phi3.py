@@ -18,6 +18,7 @@ RENAME = (
 )
 IGNORED = llama.IGNORED
 HEADS = llama.HEADS
+LM_HEAD = llama.LM_HEAD
 
 # Names that old files give to the one scaling of the family.
 _LONGROPE = ("su", "yarn", "longrope")

@@ -12,11 +12,13 @@ from typing import Any, Final
 
 from ..checkpoint import Checkpoint
 from ..errors import CheckpointError, UnknownModule
-from ..steps import Bag, Pooling, Step, layers_read, on_tokens
+from ..steps import Bag, LogitScore, Pooling, Step, layers_read, on_tokens
 from . import late_interaction, readers
 from .first import FIRSTS, First
 from .first import read as read_first
 from .late_interaction import LateInteraction, RowMask, TokenPooling
+
+SCORE: Final = "LogitScore"
 
 # Packages whose classes are the ones below; a class of the same name from elsewhere may compute something else.
 _PACKAGES: Final = ("sentence_transformers.", "pylate.models.")
@@ -32,12 +34,14 @@ class Modules:
         steps: What comes after the backbone, in order; () where it is a classifier by itself.
         settings: `config_sentence_transformers.json`, raw.
         late_interaction: How a late-interaction model reads texts; None for any other model.
+        logit_score: What makes a score of a language model's logits, if there is such a module.
     """
 
     folder: str
     first: First
     steps: tuple[Step, ...]
     settings: Mapping[str, Any]
+    logit_score: LogitScore | None = None
     late_interaction: LateInteraction | None = None
 
 
@@ -58,6 +62,11 @@ def read(checkpoint: Checkpoint) -> Modules | None:
     if not kinds or kinds[0] not in FIRSTS or any(kind in FIRSTS for kind in kinds[1:]):
         raise _disordered(kinds, checkpoint)
     first = read_first(kinds[0], folder, checkpoint)
+    logit_score = None
+    if kinds[1:] == [SCORE] and first.generates:
+        logit_score, kinds, paths = readers.logit_score(paths[0], checkpoint), kinds[:1], []
+    elif SCORE in kinds:
+        raise _disordered(kinds, checkpoint)
     raw = checkpoint.json("config_sentence_transformers.json")
     settings: Mapping[str, Any] = raw if isinstance(raw, dict) else {}
     is_late = late_interaction.is_late(kinds, settings)
@@ -68,15 +77,15 @@ def read(checkpoint: Checkpoint) -> Modules | None:
         late_steps, late = late_interaction.from_modules(
             [*first.steps, *found], settings, first.beside, checkpoint.name
         )
-        return Modules(folder, first, late_steps, settings, late)
+        return Modules(folder, first, late_steps, settings, late_interaction=late)
     steps = (*first.steps, *(step for step in found if not isinstance(step, (RowMask, TokenPooling))))
     if kinds[0] != "Transformer":
         # Only a Transformer says how long a prompt is, so the reference leaves no other module's out.
         steps = tuple(replace(step, include_prompt=True) if isinstance(step, Pooling) else step for step in steps)
     is_whole = len(steps) == len(first.steps) + len(found)
-    if not is_whole or not (_in_order(steps) or (first.classifies and not steps)):
+    if not is_whole or not (_in_order(steps) or ((first.classifies or logit_score) and not steps)):
         raise _disordered(kinds, checkpoint)
-    return Modules(folder, first, steps, settings)
+    return Modules(folder, first, steps, settings, logit_score)
 
 
 def _path(module: Mapping[str, Any]) -> str:
@@ -87,10 +96,10 @@ def _path(module: Mapping[str, Any]) -> str:
 def _kind(module: Mapping[str, Any], checkpoint: Checkpoint) -> str:
     dotted = str(module.get("type", ""))
     kind = dotted.rsplit(".", 1)[-1]
-    if not dotted.startswith(_PACKAGES) or kind not in (*FIRSTS, *readers.READERS):
+    if not dotted.startswith(_PACKAGES) or kind not in (*FIRSTS, SCORE, *readers.READERS):
         raise UnknownModule(
             f"modules.json of {checkpoint.name} has a module of type {dotted!r}.",
-            allowed=f"Known are {', '.join((*FIRSTS, *readers.READERS))} of sentence-transformers.",
+            allowed=f"Known are {', '.join((*FIRSTS, SCORE, *readers.READERS))} of sentence-transformers.",
             fix="Serving without it would give wrong numbers, so name another checkpoint.",
             param="model",
         )
@@ -110,5 +119,6 @@ def _disordered(kinds: Sequence[str], checkpoint: Checkpoint) -> CheckpointError
         f"modules.json of {checkpoint.name} lists {list(kinds)}.",
         allowed="A Transformer or WordEmbeddings, what changes rows of tokens (WeightedLayerPooling, then CNN, LSTM, "
         "WordWeights, Dense or Normalize of token_embeddings), one Pooling, then Dense, LayerNorm, Normalize or "
-        "Dropout; or a StaticEmbedding or BoW and what may follow a Pooling.",
+        "Dropout; or a StaticEmbedding or BoW and what may follow a Pooling; of a classifier a Transformer alone, of a "
+        f"language model that scores pairs a Transformer and a {SCORE}.",
     )

@@ -34,6 +34,8 @@ class First:
         do_lower_case: Whether text is lower-cased before tokenising.
         classifies: Whether it may stand alone, as a classifier.
         beside: The config beside a transformer, raw.
+        generates: Whether it gives the logits of tokens, which a LogitScore reads.
+        reads_messages: Whether the two texts of a pair are messages of a conversation.
     """
 
     stated: Mapping[str, Any] | None = None
@@ -43,6 +45,8 @@ class First:
     do_lower_case: bool = False
     classifies: bool = False
     beside: Mapping[str, Any] = field(default_factory=dict)
+    generates: bool = False
+    reads_messages: bool = False
 
 
 def read(kind: str, path: str, checkpoint: Checkpoint) -> First:
@@ -62,6 +66,8 @@ def _transformer(path: str, checkpoint: Checkpoint) -> First:
         do_lower_case=bool(raw.get("do_lower_case")),
         classifies=raw.get("transformer_task") == "sequence-classification",
         beside=raw,
+        generates=raw.get("transformer_task") == "text-generation",
+        reads_messages="message" in (raw.get("modality_config") or {}),
     )
 
 

@@ -9,7 +9,19 @@ from typing import Any, Final
 from ..checkpoint import Checkpoint
 from ..errors import CheckpointError, UnknownModule
 from ..hf import Raw
-from ..steps import CNN, LSTM, Dense, LayerNorm, Normalize, On, Pooling, Step, WeightedLayerPooling, WordWeights
+from ..steps import (
+    CNN,
+    LSTM,
+    Dense,
+    LayerNorm,
+    LogitScore,
+    Normalize,
+    On,
+    Pooling,
+    Step,
+    WeightedLayerPooling,
+    WordWeights,
+)
 from .late_interaction import LateStep, RowMask, TokenPooling
 
 # Order counts: several modes at once are put side by side in this one.
@@ -46,6 +58,19 @@ class Reader:
     read: Callable[[Raw, str], Step | LateStep | None]
     keys: tuple[str, ...]
     file: str = "config.json"
+
+
+def logit_score(path: str, checkpoint: Checkpoint) -> LogitScore:
+    """The module that makes a score of a language model's logits.
+
+    Raises:
+        CheckpointError: Its config lacks the token, or reads something else than logits.
+    """
+    raw = checkpoint.json(f"{path}/config.json")
+    config = Raw(raw if isinstance(raw, dict) else {})
+    config.must_be("module_input_name", "causal_logits")
+    false = None if config.value("false_token_id", None) is None else config.integer("false_token_id")
+    return LogitScore(config.integer("true_token_id"), false, path)
 
 
 def step(kind: str, path: str, checkpoint: Checkpoint, usual: str = "sentence_embedding") -> Step | LateStep | None:

@@ -15,6 +15,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
+from .. import templates
 from ..errors import BadInput, UnsupportedTask
 from ..started import Started, score_parts
 from ..types import Outcome
@@ -47,7 +48,9 @@ class ScoringFields(CallFields, kw_only=True):
 
     max_tokens_per_query: MaxTokens | None = None
     max_tokens_per_doc: MaxTokens | None = None
-    instruction: Annotated[str, Meta(description="A variable of the server's template.")] | None = None
+    instruction: Annotated[str, Meta(description="What the model is to judge by, if its template shows it.")] | None = (
+        None
+    )
     score_type: Annotated[ScoreType, Meta(description="Unset, what the model is.")] | None = None
 
 
@@ -248,8 +251,9 @@ async def _score(
     with calls.renaming({"data_1": names[0], "data_2": names[1]}):
         length = lengths.of(body, engine.recipe.max_len, door.on_long)
         how = _options(engine, body, notes)
-        size = sum(map(len, first)) * len(second) if how.template or how.max_tokens_per_query else 0
-        size += sum(map(len, second)) if how.template or how.max_tokens_per_doc else 0
+        renders = engine.recipe.pair_template is not None
+        size = sum(map(len, first)) * len(second) if renders or how.max_tokens_per_query else 0
+        size += sum(map(len, second)) if renders or how.max_tokens_per_doc else 0
         planned = await calls.aside(size, lambda: score.plan(engine.recipe, engine.tokenizer, first, second, how))
         submit = calls.submits(request, engine, length, body.priority)
         outcome = await calls.finish(request, Started.of(score_parts(planned, submit)))
@@ -275,19 +279,19 @@ def _options(engine: Engine, body: ScoringFields, notes: Notes) -> score.Options
     except UnsupportedTask as error:
         # The reference has no such route for this model.
         raise Refusal(404, f"This model does not support the Scoring API. {error}", param=error.param) from error
-    template = engine.recipe.chat_template if how == "cross-encoder" else None
-    if body.instruction is not None:
-        variables.setdefault("instruction", body.instruction)
-    if template is None:
-        given = {"instruction": body.instruction, "chat_template_kwargs": body.chat_template_kwargs}
-        notes.ignored += [name for name, value in given.items() if value]
+    template = engine.recipe.pair_template if how == "cross-encoder" else None
+    shows = template is not None and templates.compiled(template).takes_instruction
+    if not shows and body.instruction:
+        notes.ignored.append("instruction")
+    if template is None and body.chat_template_kwargs:
+        notes.ignored.append("chat_template_kwargs")
     return score.Options(
         use_activation=body.use_activation,
         max_tokens_per_query=body.max_tokens_per_query or 0,
         max_tokens_per_doc=body.max_tokens_per_doc or 0,
         score_type=body.score_type,
-        template=template,
         template_kwargs=variables,
+        instruction=(body.instruction or None) if shows else None,
     )
 
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from .. import prompting
+from .. import pairing, prompting
 from ..activations import activate
 from ..steps import rows_read
-from ..types import Encoded, FloatArray, Input, Length, ReadKey
+from ..types import Encoded, FloatArray, Input, Length, Pair, ReadKey
 
 if TYPE_CHECKING:
     import torch
@@ -63,9 +63,15 @@ def default_params() -> Params:
 def encode(
     recipe: Recipe, tokenizer: Tokenizer, inputs: Sequence[Input], params: Params, length: Length
 ) -> list[Encoded]:
-    """Token ids of `inputs`, single texts or pairs; a prompt goes before each text, and before the first of a pair."""
+    """Token ids of `inputs`, single texts or pairs; a prompt goes before each text, and before the first of a pair.
+
+    Where the checkpoint has a template for pairs, that makes one text of each, and no prompt goes before it.
+    """
     if not params.raw_logits and reads_pairs(recipe, tokenizer) and any(isinstance(item, str) for item in inputs):
         _say_alone(recipe.name)
+    joiner = pairing.joiner(recipe, tokenizer) if any(isinstance(item, Pair) for item in inputs) else None
+    if joiner is not None:
+        inputs = [joiner.join(item) if isinstance(item, Pair) else item for item in inputs]
     limit = recipe.max_len if length.limit is None else min(length.limit, recipe.max_len)
     return tokenizer.encode(
         inputs,

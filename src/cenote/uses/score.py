@@ -5,13 +5,13 @@ One task answers all pairs; each distinct query and each distinct document of a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
-from .. import templates
+from .. import pairing
 from ..activations import INCREASING, activate
 from ..errors import BadInput, UnsupportedTask
 from ..outputs import RerankResult
@@ -43,8 +43,9 @@ class Options:
             no cut.
         score_type: Overrides what the checkpoint is.
         template: Makes one text of a pair for a cross-encoder, from messages of the roles `query` and `document`; wins
-            over pairs.
+            over the checkpoint's own.
         template_kwargs: Variables of the template.
+        instruction: What a template tells the model to judge by.
         add_special_tokens: Whether the tokenizer adds its special tokens.
     """
 
@@ -55,6 +56,7 @@ class Options:
     score_type: ScoreType | None = None
     template: str | None = None
     template_kwargs: dict[str, Any] | None = None
+    instruction: str | None = None
     add_special_tokens: bool = True
 
 
@@ -177,10 +179,11 @@ def plan(recipe: Recipe, tokenizer: Tokenizer, data_1: Any, data_2: Any, options
     queries = _cut(queries, options.max_tokens_per_query, "max_tokens_per_query", recipe, tokenizer)
     documents = _cut(documents, options.max_tokens_per_doc, "max_tokens_per_doc", recipe, tokenizer)
     if how == "cross-encoder":
-        return _paired(queries, documents, options, tokenizer.special_tokens)
-    if options.template is not None:
-        what = f"chat_template was given, but {recipe.name} scores as a {how}."
-        raise BadInput(what, allowed="A template joins the pairs of a cross-encoder.", param="chat_template")
+        return _paired(recipe, tokenizer, queries, documents, options)
+    for name, value in (("chat_template", options.template), ("instruction", options.instruction)):
+        if value is not None:
+            what = f"{name} was given, but {recipe.name} scores as a {how}."
+            raise BadInput(what, allowed="A template joins the pairs of a cross-encoder.", param=name)
     first = [0] * len(documents) if len(queries) == 1 else list(range(len(queries)))
     second = [len(queries) + position for position in range(len(documents))]
     params: embed.Params = (token_embed if how == "late-interaction" else embed).Params(
@@ -251,27 +254,23 @@ def tokens_of(planned: Plan, outcome: Outcome, pair: int, pad_id: int | None) ->
     return [*first, *between, *outcome.encoded[planned.second[pair]].ids.tolist()]
 
 
-def _paired(queries: list[str], documents: list[str], options: Options, special_tokens: Mapping[str, str]) -> Plan:
+def _paired(recipe: Recipe, tokenizer: Tokenizer, queries: list[str], documents: list[str], options: Options) -> Plan:
     queries = queries * len(documents) if len(queries) == 1 else queries
-    pairs = zip(queries, documents, strict=True)
-    inputs: list[Input]
-    if options.template is not None:
-        template, variables = templates.compiled(options.template), options.template_kwargs or {}
-        inputs = [template.render(_messages(*pair), variables, **special_tokens) for pair in pairs]
-    else:
-        inputs = [Pair(query, document) for query, document in pairs]
+    pairs = [Pair(query, document) for query, document in zip(queries, documents, strict=True)]
     if options.dimensions is not None:
         what = "dimensions was given, but a cross-encoder has no vectors."
         raise BadInput(what, fix="Leave it out.", param="dimensions")
+    joiner = pairing.joiner(
+        recipe,
+        tokenizer,
+        template=options.template,
+        variables=options.template_kwargs,
+        instruction=options.instruction,
+    )
+    inputs: list[Input] = [*pairs] if joiner is None else [joiner.join(pair) for pair in pairs]
     each = range(len(inputs))
-    # A template says all there is to say; without one, the checkpoint's default prompt goes before the query.
-    prompt = None if options.template is None else ""
-    raw = classify.Params(raw_logits=True, prompt=prompt, add_special_tokens=options.add_special_tokens)
+    raw = classify.Params(raw_logits=True, add_special_tokens=options.add_special_tokens)
     return Plan("classify", [Group(inputs, raw)], each, each, "cross-encoder", options.use_activation)
-
-
-def _messages(query: str, document: str) -> list[dict[str, str]]:
-    return [{"role": "query", "content": query}, {"role": "document", "content": document}]
 
 
 def _texts(given: Any, param: str) -> list[str]:
