@@ -60,6 +60,16 @@ class AsyncLLM:
         task = options.task_named(pooling_task, self.recipe)
         return pooling_outputs(await self._run(prompts, task, pooling_params, **more))
 
+    async def encode_query(self, prompts: Any, **more: Any) -> list[PoolingRequestOutput]:
+        """`LLM.encode_query`, awaited."""
+        return await self.encode(prompts, **{"pooling_task": self.recipe.default_task, "input_type": "query", **more})
+
+    async def encode_document(self, prompts: Any, **more: Any) -> list[PoolingRequestOutput]:
+        """`LLM.encode_document`, awaited."""
+        return await self.encode(
+            prompts, **{"pooling_task": self.recipe.default_task, "input_type": "document", **more}
+        )
+
     @overload
     async def embed(self, prompts: Any, *, output: Literal["numpy"], **more: Any) -> FloatArray: ...
     @overload

@@ -118,6 +118,14 @@ class LLM:
         started = self.start(prompts, task, pooling_params, lora_request, tokenization_kwargs, **more)
         return pooling_outputs(started.finish(use_tqdm))
 
+    def encode_query(self, prompts: Any, **more: Any) -> list[PoolingRequestOutput]:
+        """`encode` of queries as the model's own task: a vector per prompt, or late interaction's vector per token."""
+        return self.encode(prompts, **{"pooling_task": self.recipe.default_task, "input_type": "query", **more})
+
+    def encode_document(self, prompts: Any, **more: Any) -> list[PoolingRequestOutput]:
+        """`encode_query` for documents."""
+        return self.encode(prompts, **{"pooling_task": self.recipe.default_task, "input_type": "document", **more})
+
     @overload
     def embed(self, prompts: Any, *, output: Literal["numpy"], **more: Any) -> FloatArray: ...
     @overload

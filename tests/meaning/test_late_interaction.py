@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,10 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from cenote import LLM
+from cenote import LLM, AsyncLLM
 from cenote.errors import BadInput, CheckpointError, ConfigError, UnsupportedTask
 from cenote.uses.similarity import LATE_SIMILARITIES, max_sim
+from support.fixtures import TinySentence
 from support.late_folders import ST_SETTINGS, multi_vector, pylate, stanford
 from support.saving import read_json, write_json
 
@@ -97,6 +100,27 @@ def test_requests_that_cannot_be_are_refused(plain: Path) -> None:
             llm.embed("a", use_tqdm=False)
         with pytest.raises(UnsupportedTask, match="is no bi-encoder"):
             llm.score("a", "b", score_type="bi-encoder", use_tqdm=False)
+
+
+def test_queries_and_documents_are_encoded_by_the_model_s_nature(plain: Path, tiny_sentence: TinySentence) -> None:
+    prompts = {"query": "query: ", "document": "passage: "}
+    for folder, task in ((plain, "token_embed"), (tiny_sentence(normalize=True, prompts=prompts), "embed")):
+        with LLM(str(folder)) as llm:
+            for encode, role in ((llm.encode_query, "query"), (llm.encode_document, "document")):
+                (found,) = encode("a red fox", use_tqdm=False)
+                (expected,) = llm.encode("a red fox", pooling_task=task, input_type=role, use_tqdm=False)
+                (plainly,) = llm.encode("a red fox", pooling_task=task, use_tqdm=False)
+                assert found.prompt_token_ids == expected.prompt_token_ids
+                assert found.outputs == expected.outputs
+                assert task == "token_embed" or found.outputs != plainly.outputs
+
+        async def awaited(folder: Path) -> list[torch.Tensor]:
+            async with AsyncLLM(str(folder)) as llm:
+                outs = [await llm.encode_query("a fox"), await llm.encode_document("a fox")]
+                return [out[0].outputs.data for out in outs]
+
+        shapes = [data.ndim for data in asyncio.run(awaited(folder))]
+        assert shapes == ([2, 2] if task == "token_embed" else [1, 1])
 
 
 def test_a_document_without_tokens_is_worse_than_all_others() -> None:

@@ -77,9 +77,9 @@ READING = (
     ),
     Mutation(
         "Normalize skipped",
-        "recipe.py",
-        "return steps[:-1], True",
-        "return steps[:-1], False",
+        "pooler.py",
+        "        found = listed[:-1] if normalize else listed\n",
+        "        found, normalize = listed[:-1] if normalize else listed, False\n",
         (f"{ROWS}[mean-new-then Normalize]",),
     ),
     Mutation(
