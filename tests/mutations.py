@@ -103,7 +103,7 @@ def import_references() -> None:
     for name in ("pytest", "torch", "transformers", "sentence_transformers"):
         importlib.import_module(name)
     vocab = importlib.import_module("support.vocab")
-    for model_type in ("bert", "distilbert", "mpnet", "roberta", "xlm-roberta", "camembert", "llama"):
+    for model_type in ("bert", "distilbert", "mpnet", "roberta", "xlm-roberta", "camembert", "modernbert", "llama"):
         # Trained once here and remembered, so that no child trains it again.
         vocab.tiny_tokenizer(model_type, max_tokens=70)
     assert "cenote" not in sys.modules, "the children must import their own copy"

@@ -10,6 +10,7 @@ from .mutations_encoders import BY_DISTANCE, DISENTANGLED
 from .mutations_forward import ATTENTION, BLOCKS, EMBEDDINGS
 from .mutations_heads import CLASSIFIERS, SCORING, TOKEN_ROWS
 from .mutations_reading import READING, WEIGHTS
+from .mutations_rotary import ROTARY
 
 MUTATIONS: Final = (
     *EMBEDDINGS,
@@ -20,6 +21,7 @@ MUTATIONS: Final = (
     *ROPE,
     *DECODER_BLOCKS,
     *CONVERSION,
+    *ROTARY,
     *READING,
     *WEIGHTS,
     *CLASSIFIERS,

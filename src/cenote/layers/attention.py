@@ -25,6 +25,8 @@ beyond -> what is added to the scaled scores, `[n, H, q, k]`."""
 
 # Rows of queries whose scores are held at once where a mask or the plain computation is needed.
 _QUERY_BLOCK = 512
+# The fewest of them under a window; fewer would score fewer keys in vain, but in more calls.
+_WINDOW_BLOCK = 64
 # Rows of queries or keys, over sequences, whose scores are held at once where each sequence has scores of its own.
 _ROWS_AT_ONCE = 1024
 
@@ -95,11 +97,13 @@ def _fused(
         yield _flat(out)
         return
     blocks = []
-    for start, stop in _blocks(run):
+    for start, stop in _blocks(run, rule):
+        seen = _seen(bounds, run, rule, start, stop)
         query = _queries(query_QHK, run, start, stop)
-        mask = _mask(bounds, run, rule, start, query, key, query.dtype)
+        near, values = key[:, :, seen], value[:, :, seen]
+        mask = _mask(bounds, run, rule, start, query, near, seen)
         blocks.append(
-            F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=rule.scale, enable_gqa=grouped)
+            F.scaled_dot_product_attention(query, near, values, attn_mask=mask, scale=rule.scale, enable_gqa=grouped)
         )
     yield _flat(torch.cat(blocks, dim=2))
 
@@ -113,15 +117,17 @@ def _plain(
     value = _keys(value_THK, run).repeat_interleave(share, dim=1)
     scale = query_QHK.shape[2] ** -0.5 if rule.scale is None else rule.scale
     blocks = []
-    for start, stop in _blocks(run):
+    for start, stop in _blocks(run, rule):
+        seen = _seen(bounds, run, rule, start, stop)
         query = _queries(query_QHK, run, start, stop)
-        scores = torch.matmul(query, key.transpose(-1, -2)).float() * scale
+        near = key[:, :, seen]
+        scores = torch.matmul(query, near.transpose(-1, -2)).float() * scale
         if rule.softcap is not None:
             scores = rule.softcap * torch.tanh(scores / rule.softcap)
-        mask = _mask(bounds, run, rule, start, query, key, scores.dtype)
+        mask = _mask(bounds, run, rule, start, query, near, seen, scores.dtype)
         if mask is not None:
             scores = scores + mask
-        blocks.append(torch.matmul(torch.softmax(scores, dim=-1).to(value.dtype), value))
+        blocks.append(torch.matmul(torch.softmax(scores, dim=-1).to(value.dtype), value[:, :, seen]))
     yield _flat(torch.cat(blocks, dim=2))
 
 
@@ -151,9 +157,18 @@ def _flat(out_nHqK: Tensor) -> Tensor:
     return out_nHqK.transpose(1, 2).reshape(n * rows, heads * size)
 
 
-def _blocks(run: Run) -> Iterator[tuple[int, int]]:
-    for start in range(0, run.query_len, _QUERY_BLOCK):
-        yield start, min(start + _QUERY_BLOCK, run.query_len)
+def _blocks(run: Run, rule: Rule) -> Iterator[tuple[int, int]]:
+    size = _QUERY_BLOCK if rule.window is None else min(_QUERY_BLOCK, max(_WINDOW_BLOCK, rule.window))
+    for start in range(0, run.query_len, size):
+        yield start, min(start + size, run.query_len)
+
+
+def _seen(bounds: Bounds, run: Run, rule: Rule, start: int, stop: int) -> slice:
+    """The keys that the query rows `start` to `stop` can see, as far as the host knows; at least one."""
+    if rule.window is None or bounds.query_index_Q is not None:
+        return slice(0, run.key_len)
+    last = stop if rule.causal else stop + rule.window
+    return slice(min(max(0, start - rule.window), run.key_len - 1), min(last, run.key_len))
 
 
 def _pieces(run: Run, rule: Rule) -> Iterator[Run]:
@@ -173,11 +188,21 @@ def _pieces(run: Run, rule: Rule) -> Iterator[Run]:
 
 
 def _mask(
-    bounds: Bounds, run: Run, rule: Rule, start: int, query_nHqK: Tensor, key_nHkK: Tensor, dtype: torch.dtype
+    bounds: Bounds,
+    run: Run,
+    rule: Rule,
+    start: int,
+    query_nHqK: Tensor,
+    key_nHkK: Tensor,
+    seen: slice,
+    dtype: torch.dtype | None = None,
 ) -> Tensor | None:
-    """What is added to the scores of query rows from `start` on: `[1 or n, 1 or H, q, k]`, or None for nothing."""
-    device, stop = query_nHqK.device, start + query_nHqK.shape[2]
-    key_k = torch.arange(run.key_len, device=device)
+    """What is added to the scores of query rows from `start` on and the keys `seen`; None for nothing.
+
+    `[1 or n, 1 or H, q, k]`, in `dtype` or that of the queries.
+    """
+    dtype, device, stop = dtype or query_nHqK.dtype, query_nHqK.device, start + query_nHqK.shape[2]
+    key_k = torch.arange(seen.start, seen.stop, device=device)
     if bounds.query_index_Q is None:
         query_nq = torch.arange(start, stop, device=device)[None]
     else:
