@@ -34,6 +34,7 @@ _DECIDED: Final = (
     "do_lower_case",
     "prompts",
     "default_prompt_name",
+    "pair_template",
     "dimensions",
 )
 # Keys of config.json that say where it comes from, or how fast it is to run.
