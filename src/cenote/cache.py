@@ -55,11 +55,11 @@ class RowCache:
             if entry is None:
                 fresh.append(pending)
                 continue
-            row = entry.row.copy()
-            target = call.work.room_for([row] if entry.alone else row[None])
-            target[pending.index] = row
-            call.work.answered(pending.num_tokens)
-            call.work.cached.add(pending.index)
+            rows = [entry.row.copy()] if entry.alone else entry.row[None]
+            call.work.store([pending], rows, call.work.room_for(rows))
+            call.work.answered(pending)
+            if pending.chunk is None:
+                call.work.cached.add(pending.index)
         return fresh
 
     def keep(self, batch: Sequence[Pending[Call]], rows: FloatArray | list[FloatArray]) -> None:

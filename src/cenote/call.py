@@ -7,9 +7,11 @@ import logging
 import time
 from collections.abc import Callable, Hashable, Sequence
 from concurrent import futures
+from dataclasses import dataclass
 
 import numpy as np
 
+from .chunks import combined
 from .errors import Cancelled, CenoteError, DeadlineExceeded
 from .pieces import Piece, Reader, moved
 from .scheduler import Lane, Pending
@@ -195,6 +197,8 @@ class Work:
         self._rows: FloatArray | list[FloatArray] | None = None
         self._leaders: dict[Hashable, int] = {}
         self._followers: list[tuple[int, int]] = []
+        self._chunks: list[_ChunkRow] = []
+        self._unfinished: dict[int, int] = {}  # input -> its pieces that are not answered yet
 
     @property
     def complete(self) -> bool:
@@ -217,18 +221,32 @@ class Work:
                 continue
             leader = self._leaders.setdefault(item.key, index)
             if leader == index:
-                fresh.append(Pending(item, self._read, call, index))
+                fresh += self._pending(item, call, index)
             else:
                 self._followers.append((index, leader))
         self.num_unadded -= where.stop - where.start
         self.num_unanswered += len(fresh)
         return fresh
 
-    def answered(self, num_tokens: int) -> None:
-        """One sequence of `num_tokens` tokens has its row or its error."""
+    def _pending(self, item: Encoded, call: Call, index: int) -> list[Pending[Call]]:
+        if not item.chunks:
+            return [Pending(item, self._read, call, index)]
+        first = len(self._chunks)
+        self._chunks += [_ChunkRow(index, chunk.num_own) for chunk in item.chunks]
+        self._unfinished[index] = len(item.chunks)
+        return [
+            Pending(chunk.encoded, self._read, call, index, chunk=number)
+            for number, chunk in enumerate(item.chunks, first)
+        ]
+
+    def answered(self, pending: Pending[Call]) -> None:
+        """One sequence has its row or its error."""
         self.num_unanswered -= 1
-        self.num_done += 1
-        self.num_done_tokens += num_tokens
+        self.num_done_tokens += pending.num_tokens
+        if pending.chunk is not None:
+            self._unfinished[pending.index] -= 1
+        if pending.chunk is None or self._unfinished[pending.index] == 0:
+            self.num_done += 1
 
     def room_for(self, rows: FloatArray | list[FloatArray]) -> FloatArray | list[FloatArray]:
         """Where rows go, allocated in the form of the first `rows` that arrive; threads write different entries."""
@@ -240,8 +258,38 @@ class Work:
                 self._rows = np.full((num_inputs, *rows.shape[1:]), np.nan, np.float32)
         return self._rows
 
-    def outcome(self) -> Outcome:
-        """The record of the complete call, with rows as the model gave them; identical inputs get copies."""
+    def store(
+        self,
+        pendings: Sequence[Pending[Call]],
+        rows: FloatArray | list[FloatArray],
+        target: FloatArray | list[FloatArray],
+    ) -> None:
+        """Keep the rows of `pendings` in `target`, which is from `room_for`, or aside where they are of pieces."""
+        if isinstance(rows, np.ndarray) and isinstance(target, np.ndarray) and not self._chunks:
+            target[[pending.index for pending in pendings]] = rows
+            return
+        for pending, row in zip(pendings, rows, strict=True):
+            if pending.chunk is None:
+                target[pending.index] = row
+            else:
+                self._chunks[pending.chunk].row = row.copy()
+
+    def _combine(self, shape: Callable[[FloatArray], FloatArray]) -> None:
+        """One row for each input that was read in pieces."""
+        assert self._rows is not None
+        for index in self._unfinished.keys() - self.errors.keys():
+            pieces = [chunk for chunk in self._chunks if chunk.index == index]
+            rows = [chunk.row for chunk in pieces if chunk.row is not None]
+            self._rows[index] = combined(rows, [chunk.weight for chunk in pieces], shape)
+
+    def outcome(self, shape: Callable[[FloatArray], FloatArray]) -> Outcome:
+        """The record of the complete call, with rows as the model gave them; identical inputs get copies.
+
+        Args:
+            shape: Finishes rows, before those of the pieces of one input are made into one.
+        """
+        if self._unfinished:
+            self._combine(shape)
         rows = self._rows if self._rows is not None else np.full((len(self.encoded), 0), np.nan, np.float32)
         for index, leader in self._followers:
             rows[index] = rows[leader].copy()
@@ -263,3 +311,14 @@ class Work:
         """Let go of all that is large, once the call has ended."""
         self.inputs, self.encoded, self._rows = (), [], None
         self._leaders, self._followers = {}, []
+        for chunk in self._chunks:
+            chunk.row = None
+
+
+@dataclass(slots=True)
+class _ChunkRow:
+    """The row of one piece of the input at `index`."""
+
+    index: int
+    weight: int
+    row: FloatArray | None = None

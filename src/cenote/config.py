@@ -18,7 +18,7 @@ from .values import at_least, checked, named_values, parsed
 
 ENV_PREFIX = "CENOTE_"
 
-OnLong = Literal["refuse", "cut"]
+OnLong = Literal["refuse", "cut", "chunk"]
 """What happens to an input with more tokens than the limit."""
 
 
@@ -61,8 +61,8 @@ class PoolerConfig:
     )
     enable_flash_late_interaction: bool = setting(True, "Accepted; scores are the same either way.")
     dimensions: int | None = setting(None, "Size that vectors are cut to where a request names none.")
-    enable_chunked_processing: bool = setting(False, "Not served: an input longer than the model is cut or refused.")
-    max_embed_len: int | None = setting(None, "Longest input of the embedding routes in tokens.")
+    enable_chunked_processing: bool = setting(False, "Embed an input longer than the model in pieces.")
+    max_embed_len: int | None = setting(None, "Longest input of the embedding routes in tokens, all pieces together.")
     logit_mean: float | None = setting(None, "Subtracted from the logits of a classifier.")
     logit_sigma: float | None = setting(None, "The logits of a classifier are divided by it; not 0.")
     step_tag_id: int | None = setting(None, "With STEP, the token whose positions have rows.")
@@ -120,7 +120,10 @@ class ModelSettings:
     )
     dtype: str = setting("auto", "auto, float32, float16 or bfloat16; auto keeps the stored precision.")
     max_model_len: int | None = setting(None, "Longest input in tokens; never above what the model can do.")
-    on_long: OnLong | None = setting(None, "What to do with longer inputs: refuse or cut; unset, each door decides.")
+    on_long: OnLong | None = setting(
+        None, "What to do with longer inputs: refuse, cut, or chunk (embed in pieces); unset, each door decides."
+    )
+    chunk_overlap: int = setting(0, "Tokens that a piece of a longer input shares with the one before.")
     pooler_config: PoolerConfig = setting(
         PoolerConfig(),
         "How the checkpoint is read, as JSON; each field is a flag too, and wins.",

@@ -123,7 +123,7 @@ class Engine:
                 task,
                 inputs,
                 module.read_key(self.recipe, params),
-                pieces.Reader(module, self.recipe, self.tokenizer, params, length, keep_errors),
+                pieces.Reader.of(module, self.recipe, self.tokenizer, params, length, keep_errors),
                 lane=lane,
                 deadline_s=deadline_s,
                 request_id=request_id,
@@ -299,7 +299,7 @@ class Engine:
                 with self._shared.work:
                     target = None if call.work.ended else call.work.room_for(done.rows)
                 if target is not None:
-                    done.put(positions, target)
+                    call.work.store(*done.at(positions), target)
         except Exception as error:
             for call in calls:
                 self._end(call, error)
@@ -318,7 +318,7 @@ class Engine:
         complete = []
         with self._shared.work:
             for pending in batch:
-                pending.call.work.answered(pending.num_tokens)
+                pending.call.work.answered(pending)
             for call in {pending.call for pending in batch}:
                 call.work.inference_s += took_s
                 if call.work.complete and not call.work.ended:
@@ -329,14 +329,14 @@ class Engine:
     # Ending.
 
     def _finish(self, call: Call) -> None:
+        shape, params = call.reader.task.shape, call.reader.params
         try:
             with self._shared.work:
                 if call.work.ended:
                     return
-                outcome = call.work.outcome()
+                outcome = call.work.outcome(lambda rows: shape(self.recipe, rows, params))
             if not call.reader.keep_errors:
                 outcome.raise_first()
-            shape, params = call.reader.task.shape, call.reader.params
             if isinstance(outcome.rows, list):
                 rows = enumerate(outcome.rows)
                 outcome.rows = [row if at in outcome.errors else shape(self.recipe, row, params) for at, row in rows]

@@ -45,14 +45,11 @@ class Answered:
             positions.setdefault(pending.call, []).append(position)
         return positions
 
-    def put(self, positions: list[int], target: FloatArray | list[FloatArray]) -> None:
-        """Store the rows at `positions` in `target`, each at the place of its input in the call."""
-        places = [self.batch[position].index for position in positions]
-        if isinstance(target, np.ndarray) and isinstance(self.rows, np.ndarray):
-            target[places] = self.rows[positions]
-            return
-        for place, position in zip(places, positions, strict=True):
-            target[place] = self.rows[position]
+    def at(self, positions: list[int]) -> tuple[list[Pending[Call]], FloatArray | list[FloatArray]]:
+        """The sequences at `positions`, and their rows."""
+        rows = self.rows
+        picked = rows[positions] if isinstance(rows, np.ndarray) else [rows[position] for position in positions]
+        return [self.batch[position] for position in positions], picked
 
 
 @dataclass(frozen=True, slots=True)

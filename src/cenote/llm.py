@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from . import conversion, inputs, options, prompting
 from .answers import as_array, classification_outputs, embedding_outputs, pooling_outputs, scoring_outputs
 from .calibration import in_precision
+from .config import OnLong
 from .errors import BadInput
 from .outputs import (
     ClassificationRequestOutput,
@@ -27,7 +28,7 @@ from .precisions import Precision, check
 from .registry import Registry
 from .started import Part, Started, UseTqdm, score_parts
 from .types import FloatArray, Input, Length
-from .uses import reward, score
+from .uses import late_chunks, reward, score
 from .uses.score import Plan
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ class LLM:
     - `pooling_params`: options by the reference's names, of all prompts, or one per prompt.
     - `tokenization_kwargs`: truncation and special tokens, by the reference's names.
     - `use_cache`: whether the cache of rows (`cache_bytes`) may answer, where there is one.
+    - `on_long`: `refuse`, `cut` or `chunk` what is longer than the model; `chunk` embeds it in pieces, each of which
+      shares `chunk_overlap` tokens with the one before.
     - `more`: options by our names, the fields of the task's `Params`.
 
     They raise `BadInput` where a prompt or an option is not allowed, before anything runs.
@@ -223,6 +226,37 @@ class LLM:
             for left in ahead:
                 left.cancel()
 
+    def embed_chunks(
+        self,
+        text: str | Sequence[str],
+        spans: Sequence[tuple[int, int]] | None = None,
+        *,
+        unit: late_chunks.Unit = "chars",
+        separator: str = " ",
+        **more: Any,
+    ) -> FloatArray:
+        """Late chunking: the model reads a whole document, and each span of it gets a vector, `[spans, E]`.
+
+        Args:
+            text: A document, or the pieces of one, which are joined and are the spans.
+            spans: Start and end of each span of a document; they may overlap.
+            unit: What they count: `chars` of the text, or `tokens` with special ones.
+            separator: What stands between pieces.
+            more: Fields of `tasks.embed.Params`.
+
+        Raises:
+            BadInput: A span has no tokens, or the document is longer than the model.
+        """
+        for task in ("embed", late_chunks.TASK):
+            options.check_served(task, self.recipe)
+        planned = late_chunks.plan(text, spans, unit, separator)
+        (asked,) = options.task_params("embed", None, 1, True, more)
+        asked.check(self.recipe)
+        outcome = self.engine.run_call(late_chunks.TASK, [planned.text], late_chunks.params(asked))
+        return late_chunks.finish(
+            self.recipe, self.engine.tokenizer, planned, outcome.rows[0], outcome.encoded[0], asked
+        )
+
     def classify(self, prompts: Any, *, use_tqdm: UseTqdm = True, **more: Any) -> list[ClassificationRequestOutput]:
         """One value per label for each prompt, in order.
 
@@ -297,11 +331,13 @@ class LLM:
         lora_request: None = None,
         tokenization_kwargs: Mapping[str, Any] | None = None,
         use_cache: bool = True,
+        on_long: OnLong | None = None,
+        chunk_overlap: int | None = None,
         **more: Any,
     ) -> Started:
         """Hand in prompts without waiting for the answers."""
         parsed = inputs.parse(prompts)
-        length, special = self._length(lora_request, tokenization_kwargs)
+        length, special = self._length(lora_request, tokenization_kwargs, on_long, chunk_overlap)
         params = options.task_params(task, pooling_params, len(parsed), special, more)
 
         submit = functools.partial(self.engine.submit, length=length, lane="bulk", wait=True, use_cache=use_cache)
@@ -339,10 +375,18 @@ class LLM:
         submit = functools.partial(self.engine.submit, length=length, lane="bulk", wait=True, use_cache=use_cache)
         return planned, Started.of(score_parts(planned, submit))
 
-    def _length(self, lora_request: None, tokenization_kwargs: Mapping[str, Any] | None) -> tuple[Length, bool]:
+    def _length(
+        self,
+        lora_request: None,
+        tokenization_kwargs: Mapping[str, Any] | None,
+        on_long: OnLong | None = None,
+        chunk_overlap: int | None = None,
+    ) -> tuple[Length, bool]:
         if lora_request is not None:
             raise BadInput("lora_request was given, but Cenote serves no adapters.", param="lora_request")
-        default = Length(self.settings.on_long or "refuse")
+        if on_long not in (None, "refuse", "cut", "chunk"):
+            raise BadInput(f"on_long={on_long!r}.", allowed="It is refuse, cut or chunk.", param="on_long")
+        default = Length(on_long or self.settings.on_long or "refuse", overlap=chunk_overlap)
         return options.tokenization(tokenization_kwargs, self.recipe, default)
 
     def close(self) -> None:

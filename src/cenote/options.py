@@ -179,7 +179,7 @@ def length_of(
         raise BadInput(f"truncation_side={truncation_side!r}.", allowed="It is left or right.", param="truncation_side")
     side = cast(Literal["left", "right"], truncation_side or "right")
     if truncate_prompt_tokens is None:
-        return Length(default.on_long, side, default.limit)
+        return replace(default, side=side)
     wanted = truncate_prompt_tokens
     if wanted > recipe.max_len:
         raise BadInput(

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from .chunks import check_whole, refuse_long
 from .errors import BadInput, CenoteError, TooLong
-from .tokenizer import refuse_long
 from .types import Encoded, Framed, Input, Length, Pair, Tokens
 
 if TYPE_CHECKING:
@@ -56,9 +56,22 @@ class Reader:
     length: Length
     keep_errors: bool
 
+    @classmethod
+    def of(
+        cls, task: Task, recipe: Recipe, tokenizer: Tokenizer, params: Any, length: Length, keep_errors: bool
+    ) -> Reader:
+        """The same, with `length` as it counts for the task: only the vector of a text can be made of its pieces'."""
+        if task.NAME != "embed" and length.on_long == "chunk":
+            length = Length("refuse", length.side)
+        elif task.NAME == "embed" and length.on_long == "refuse" and recipe.chunks:
+            length = replace(length, on_long="chunk")
+        return cls(task, recipe, tokenizer, params, length, keep_errors)
+
     @property
     def limit(self) -> int:
-        """Most tokens of one input."""
+        """Most tokens of what the model reads at once."""
+        if self.length.on_long == "chunk":
+            return self.recipe.max_len
         return min(self.length.limit or self.recipe.max_len, self.recipe.max_len)
 
     @property
@@ -99,9 +112,13 @@ class Reader:
             refuse_long(lengths, self.limit, self.recipe.name, uncounted=uncounted)
 
     def _encode(self, inputs: Sequence[Input]) -> list[Encoded]:
-        return self.task.encode(
-            self.recipe, self.tokenizer, inputs, self.params, replace(self.length, on_long="cut", limit=self.limit)
-        )
+        chunks = self.length.on_long == "chunk"
+        length = replace(self.length, on_long="chunk" if chunks else "cut", limit=self.limit)
+        encoded = self.task.encode(self.recipe, self.tokenizer, inputs, self.params, length)
+        if chunks:
+            for index, item in enumerate(encoded):
+                check_whole(item, self.length.limit, index, self.recipe.name)
+        return encoded
 
     def _read_singly(self, start: int, inputs: Sequence[Input]) -> Piece:
         piece = Piece(start, [None] * len(inputs))

@@ -39,10 +39,6 @@ def check(asked: PoolerConfig, classifier: Classifying | None, name: str) -> Non
     """
     if not asked.enable_flash_late_interaction:
         log.info("enable_flash_late_interaction changes nothing here.")
-    if asked.enable_chunked_processing:
-        raise _refused(
-            "enable_chunked_processing", "is not served", "Leave it out; longer inputs are cut, or refused, by on_long."
-        )
     if asked.tok_pooling_type == "STEP":
         raise _refused("tok_pooling_type", f"is 'STEP', which {name} cannot be read with", "Leave it out.")
     for field in ("step_tag_id", "returned_token_ids"):
@@ -216,20 +212,35 @@ def dimensions(modules: Mapping[str, Any], asked: PoolerConfig, sources: dict[st
     return None if size is None else int(size)
 
 
-def max_embed_len(asked: PoolerConfig, max_len: int, sources: dict[str, str]) -> int | None:
+def _max_embed_len(asked: PoolerConfig, max_len: int, sources: dict[str, str]) -> int | None:
     """Longest input of the embedding routes in tokens, None for the model's.
 
     Raises:
         ConfigError: It is above the model's.
     """
     sources["max_embed_len"] = "default" if asked.max_embed_len is None else "user"
-    if asked.max_embed_len is not None and asked.max_embed_len > max_len:
+    if asked.max_embed_len is not None and asked.max_embed_len > max_len and not asked.enable_chunked_processing:
         raise ConfigError(
             f"pooler_config.max_embed_len ({asked.max_embed_len}) is greater than max_model_len ({max_len}).",
-            allowed="Longer inputs would be embedded in pieces, which is not served.",
+            fix="Set enable_chunked_processing, so that longer inputs are embedded in pieces, or a smaller limit.",
             param="pooler_config.max_embed_len",
         )
     return asked.max_embed_len
+
+
+def lengths(settings: ModelSettings, max_len: int, sources: dict[str, str]) -> dict[str, Any]:
+    """`max_embed_len`, `chunks` and `chunk_overlap` of the recipe.
+
+    Raises:
+        ConfigError: A limit is above the model's, or a piece would have no room for anything new.
+    """
+    limit = _max_embed_len(settings.pooler_config, max_len, sources)
+    chunks, overlap = settings.pooler_config.enable_chunked_processing, settings.chunk_overlap
+    sources["chunks"] = "user" if chunks else "default"
+    sources["chunk_overlap"] = "user" if overlap else "default"
+    if not 0 <= overlap < max_len:
+        raise ConfigError(f"chunk_overlap={overlap}.", allowed=f"0 to {max_len - 1}.", param="chunk_overlap")
+    return {"max_embed_len": limit, "chunks": chunks, "chunk_overlap": overlap}
 
 
 def default_task(recipe: Recipe, asked: str | None, sources: dict[str, str]) -> str:

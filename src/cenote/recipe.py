@@ -64,6 +64,8 @@ class Recipe:
         dimensions: Size that rows are cut to where a request names none; None for the full size.
         max_embed_len: Longest input of the embedding routes in tokens; None for `max_len`.
         late_interaction: How a late-interaction model reads queries and documents; None for any other model.
+        chunks: Whether longer texts are embedded in pieces where nobody says what to do with them.
+        chunk_overlap: Tokens that a piece of a longer text shares with the one before.
         chat_template: The user's own, for conversations; None for the tokenizer's.
         pair_template: Makes one text of the two of a cross-encoder; None where its tokenizer joins them.
         default_task: The task where a request names none; "" until all else is decided.
@@ -91,6 +93,8 @@ class Recipe:
     matryoshka_dims: tuple[int, ...] | None
     dimensions: int | None
     max_embed_len: int | None
+    chunks: bool
+    chunk_overlap: int
     classifier: Classifying | None
     late_interaction: LateInteraction | None
     chat_template: str | None
@@ -177,7 +181,7 @@ def resolve(checkpoint: Checkpoint, settings: ModelSettings) -> Recipe:
         similarity=_similarity(settings_st, late, sources),
         matryoshka_dims=pooler.matryoshka_dims(raw, settings, checkpoint.name, sources),
         dimensions=pooler.dimensions(settings_st, asked, sources),
-        max_embed_len=pooler.max_embed_len(asked, max_len, sources),
+        **pooler.lengths(settings, max_len, sources),
         classifier=classifier,
         late_interaction=late,
         chat_template=chat_template,

@@ -38,12 +38,14 @@ class Pending(Generic[C]):
         read: How its hidden states are read.
         call: What it belongs to.
         index: The input of the call that it answers.
+        chunk: Which of the call's pieces of long inputs it is; None where it is the whole input.
     """
 
     encoded: Encoded
     read: ReadKey
     call: C
     index: int
+    chunk: int | None = None
     num_tokens: int = field(init=False)
     arrival: int = field(init=False, default=-1)
 

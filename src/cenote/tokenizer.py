@@ -7,7 +7,7 @@ is `transformers.AutoTokenizer`: same ids, same segment ids, same tokens left af
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -16,15 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding
 
+from . import chunks
 from .checkpoint import Checkpoint
+from .chunks import no_room, refuse_long
 from .config import OnLong
-from .errors import BadInput, TooLong
+from .errors import BadInput
 from .tokenizer_backends import Backend, Coded, Side, TextOrPair
 from .tokenizer_files import TokenizerFiles, read_files
 from .tokenizer_starts import CHARS_PER_TOKEN, LEAST_CHARS, MARGIN, start_of
 from .types import Encoded, Framed, Input, IntArray, Pair, Tokens
-
-_NAMED_OFFENDERS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,10 @@ class Tokenizer:
         single, pair = self._backend.encode(["a", ("a", "a")], True)
         self._single_segments = files.may_have_segments and any(single.type_ids)
         self.has_segments: bool = files.may_have_segments and any(pair.type_ids)
-        self._num_leading = _num_leading(single.ids, self._backend.encode(["a"], False)[0].ids)
+        bare = self._backend.encode(["a"], False)[0].ids
+        self._num_leading = _num_leading(single.ids, bare)
+        before, after = single.ids[: self._num_leading], single.ids[self._num_leading + len(bare) :]
+        self._frame = chunks.Frame(tuple(before), tuple(after))
         self.prompt_length = lru_cache(maxsize=1024)(self._prompt_length)
 
     @classmethod
@@ -106,19 +109,21 @@ class Tokenizer:
         model_name: str = "the model",
         prefix: str = "",
         skip_prefix: bool = False,
+        overlap: int = 0,
     ) -> list[Encoded]:
         """Tokenise inputs, in their order.
 
         Args:
             inputs: Texts, pairs and ids; ids are taken as they are.
             limit: Most tokens of one input, special tokens included.
-            on_long: Refuse longer inputs, or cut them. A cut keeps the special tokens; the longer text of a pair
-                gives first.
+            on_long: Refuse longer inputs, or cut them, or split them into `Encoded.chunks`. A cut keeps the special
+                tokens; the longer text of a pair gives first. Pairs are refused where texts would be split.
             side: The end that is cut off.
             add_special_tokens: Add what the model expects around a text.
             model_name: The model's name, for messages.
             prefix: Put before each text, and before the first text of a pair.
             skip_prefix: Set `Encoded.skip` to the tokens of the prefix, so that pooling leaves them out.
+            overlap: Tokens that a piece of a split text shares with the one before.
 
         Raises:
             TooLong: `on_long` is "refuse" and some inputs are too long; the error lists them all.
@@ -126,14 +131,20 @@ class Tokenizer:
         """
         most = limit if on_long == "cut" and side == "right" else None
         drafts = self._draft(inputs, prefix, add_special_tokens, model_name, most)
-        if on_long == "refuse":
-            refuse_long([len(draft.ids) for draft in drafts], limit, model_name)
+        if on_long != "cut":
+            refused = [on_long == "refuse" or isinstance(draft.source, tuple) for draft in drafts]
+            lengths = [len(draft.ids) if counts else 0 for draft, counts in zip(drafts, refused, strict=True)]
+            refuse_long(lengths, limit, model_name)
         skip = self.prompt_length(prefix, add_special_tokens) if prefix and skip_prefix else 0
         encoded = []
         for index, draft in enumerate(drafts):
+            if on_long == "chunk" and len(draft.ids) > limit and not isinstance(draft.source, tuple):
+                prompt = self.prompt_length(prefix, add_special_tokens) if prefix and draft.source else 0
+                encoded.append(self._split(draft, limit, overlap, prompt, skip))
+                continue
             fitted = self._fit(draft, limit, side, skip)
             if fitted is None:
-                raise _no_room(index, limit, model_name)
+                raise no_room(index, limit, model_name)
             encoded.append(fitted)
         return encoded
 
@@ -153,6 +164,14 @@ class Tokenizer:
             shorter = text[: min(spans[most - 1][1], spans[most][0])]
             text = shorter if len(shorter) < len(text) else text[:-1]
         return text
+
+    def places(self, text: str, encoded: Encoded) -> tuple[NDArray[np.int64], int]:
+        """Start and end in `text` of each of its own tokens, `[n, 2]`, and how many of `encoded` stand before them.
+
+        Raises:
+            BadInput: The tokenizer does not know where its tokens are.
+        """
+        return np.array(self._backend.spans(text), np.int64).reshape(-1, 2), self._frame.around(encoded.ids)[0]
 
     def count(self, text: str) -> int:
         """How many tokens a text has, special tokens included."""
@@ -289,6 +308,13 @@ class Tokenizer:
         most = len(ids) - (1 if kept.ids and kept.ids[-1] in self._backend.special_ids else 0)
         return Encoded(ids, self._segments(draft.source, kept), min(skip, most), num_cut, counted=draft.whole)
 
+    def _split(self, draft: _Draft, limit: int, overlap: int, prompt: int, skip: int) -> Encoded:
+        segments = None
+        if draft.source is not None and draft.coded is not None:
+            segments = self._segments(draft.source, draft.coded)
+        before, after = self._frame.around(draft.ids)
+        return chunks.split(Encoded(draft.ids, segments, skip), max(before, prompt), after, limit, overlap)
+
     def _check_ids(self, ids: NDArray[Any], index: int, model_name: str, below: int) -> None:
         outside = ids[(ids < 0) | (ids >= below)]
         if outside.size:
@@ -337,49 +363,6 @@ def _num_leading(framed: list[int], bare: list[int]) -> int:
 def _cut_ids(ids: IntArray, limit: int, side: Side) -> Encoded:
     num_cut = max(0, len(ids) - limit)
     return Encoded(ids[: len(ids) - num_cut] if side == "right" else ids[num_cut:], num_cut=num_cut)
-
-
-def refuse_long(lengths: Sequence[int], limit: int, model_name: str, *, uncounted: Collection[int] = ()) -> None:
-    """Refuse a call if any of its inputs has more than `limit` tokens.
-
-    Args:
-        lengths: Tokens of each input of the call, in its order.
-        uncounted: Positions of inputs that have more than that.
-        limit: Most tokens of one input.
-        model_name: The model's name, for the message.
-
-    Raises:
-        TooLong: Some are longer; it lists the positions of all of them.
-    """
-    offenders = [index for index, length in enumerate(lengths) if length > limit]
-    if not offenders:
-        return
-    named = [
-        f"input {index} has {'more than ' if index in uncounted else ''}{lengths[index]}"
-        for index in offenders[:_NAMED_OFFENDERS]
-    ]
-    if len(offenders) > len(named):
-        named.append(f"and {len(offenders) - len(named)} more")
-    listed = ", ".join(named)
-    if len(offenders) == 1:
-        what = f"I{named[0][1:]} tokens, too many for {model_name}."
-    else:
-        what = f"{len(offenders)} of {len(lengths)} inputs have too many tokens for {model_name}: {listed}."
-    raise TooLong(
-        what,
-        offenders=offenders,
-        allowed=f"This model's maximum context length is {limit} tokens.",
-        fix="Please reduce the length of the input prompt, or ask for it to be cut.",
-    )
-
-
-def _no_room(index: int, limit: int, model_name: str) -> TooLong:
-    return TooLong(
-        f"Input {index} cannot be cut to {limit} tokens.",
-        offenders=[index],
-        allowed=f"The special tokens that {model_name} needs, and a prompt around the text, are more than that.",
-        fix="Raise the limit.",
-    )
 
 
 def _check_utf8(source: TextOrPair | None, index: int) -> None:

@@ -95,6 +95,7 @@ class Encoded:
             that expand a query, look at these and are seen by none, not even by themselves.
         keep: Positions of the tokens whose rows are given out, int32, ascending; None for all.
         at_width: Whether it was cut to a width that the checkpoint itself has, which is no reason to refuse it.
+        chunks: The pieces that the model reads in its place where it is longer than the model; () where it is not.
     """
 
     ids: IntArray
@@ -105,6 +106,7 @@ class Encoded:
     attended: int | None = None
     keep: IntArray | None = None
     at_width: bool = False
+    chunks: tuple[Chunk, ...] = ()
 
     @property
     def key(self) -> Hashable:
@@ -114,18 +116,34 @@ class Encoded:
 
 
 @dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of an input that is longer than the model.
+
+    Args:
+        encoded: What the model reads: the piece with the special tokens, and the prompt, that stand around the whole.
+        num_own: Tokens of the text in it, which are what it weighs.
+    """
+
+    encoded: Encoded
+    num_own: int
+
+
+@dataclass(frozen=True, slots=True)
 class Length:
     """What to do with an input that has more tokens than the limit.
 
     Args:
-        on_long: `refuse` or `cut`.
+        on_long: `refuse`, `cut`, or `chunk`: embed it in pieces. What is no vector of a text is refused then.
         side: Which end loses tokens when it is cut; special tokens stay.
-        limit: Most tokens with special tokens; None means the model's own limit. Never above that.
+        limit: Most tokens with special tokens; None means the model's own limit. Never above that, but for `chunk`:
+            then the pieces keep the model's limit and this one is for all of them together, None for none.
+        overlap: Tokens that a piece shares with the one before; None as the settings say.
     """
 
-    on_long: Literal["refuse", "cut"] = "refuse"
+    on_long: Literal["refuse", "cut", "chunk"] = "refuse"
     side: Literal["left", "right"] = "right"
     limit: int | None = None
+    overlap: int | None = None
 
 
 class ReadKey(NamedTuple):

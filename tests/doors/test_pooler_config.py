@@ -130,7 +130,6 @@ def test_the_default_task_is_the_user_s_by_its_new_or_old_name(
         (None, {"logit_mean": 1.0}, "logit_mean is given, but .* is an embedder"),
         (None, {"dimensions": 4}, "does not support Matryoshka embeddings"),
         (None, {"max_embed_len": 71}, r"max_embed_len \(71\) is greater than max_model_len \(70\)"),
-        (None, {"enable_chunked_processing": True}, "enable_chunked_processing is not served"),
         (None, {"step_tag_id": 3}, "step_tag_id is given without STEP pooling"),
         ("sequence_classification", {"dimensions": 4}, "dimensions is given, but .* is a classifier"),
         ("token_classification", {"seq_pooling_type": "CLS"}, "is a classifier of tokens"),

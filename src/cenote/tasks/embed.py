@@ -89,6 +89,7 @@ def encode(
         prefix=params.text_before(recipe),
         skip_prefix=recipe.pooling is not None and not recipe.pooling.include_prompt,
         model_name=recipe.name,
+        overlap=recipe.chunk_overlap if length.overlap is None else length.overlap,
     )
 
 

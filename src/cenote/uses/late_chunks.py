@@ -1,0 +1,120 @@
+"""Late chunking: one forward over a whole document, then one vector for each span of it.
+
+Each span's vector knows what stands around the span. It is the mean of its tokens' vectors, as `token_embed` gives
+them.
+Source: Guenther et al. 2024 (arXiv 2409.04701).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import BadInput
+from ..tasks import embed, token_embed
+from ..types import Encoded, FloatArray
+
+if TYPE_CHECKING:
+    from ..recipe import Recipe
+    from ..tokenizer import Tokenizer
+
+Unit = Literal["chars", "tokens"]
+Span = tuple[int, int]
+
+TASK = token_embed.NAME
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A document and its spans.
+
+    Args:
+        text: What the model reads.
+        spans: Start and end of each span, the end not included.
+        unit: What they count: characters of the text, or tokens with special ones.
+    """
+
+    text: str
+    spans: tuple[Span, ...]
+    unit: Unit
+
+
+def plan(text: str | Sequence[str], spans: Sequence[Span] | None, unit: Unit, separator: str) -> Plan:
+    """Put a document and its spans together.
+
+    Args:
+        text: A document, or the pieces of one, which are joined and are the spans.
+        spans: Of a document; None for pieces.
+        separator: What stands between pieces.
+
+    Raises:
+        BadInput: There are no spans, or one is empty or out of order.
+    """
+    if unit not in ("chars", "tokens"):
+        raise BadInput(f"unit={unit!r}.", allowed="It is chars or tokens.", param="unit")
+    if isinstance(text, str) == (spans is None):
+        raise BadInput(
+            "A document needs spans, and a list of its pieces has none.",
+            allowed="A text and spans, or a list of texts.",
+            param="spans",
+        )
+    if not isinstance(text, str):
+        if unit != "chars" or not all(isinstance(piece, str) for piece in text):
+            raise BadInput("Pieces are texts, and are counted in characters.", param="text")
+        starts = np.cumsum([0, *(len(piece) + len(separator) for piece in text)]).tolist()
+        spans = [(start, start + len(piece)) for start, piece in zip(starts, text, strict=False)]
+        text = separator.join(text)
+    if not spans:
+        raise BadInput("There are no spans.", allowed="One or more.", param="spans")
+    for index, (start, end) in enumerate(spans):
+        if not 0 <= start < end or (unit == "chars" and end > len(text)):
+            raise BadInput(
+                f"Span {index} goes from {start} to {end}.",
+                allowed=f"It has a start and a later end, within the {len(text)} characters of the text.",
+                param="spans",
+            )
+    return Plan(text, tuple((int(start), int(end)) for start, end in spans), unit)
+
+
+def params(asked: embed.Params) -> token_embed.Params:
+    """How the tokens are read: their vectors are finished after they were averaged."""
+    given = {field.name: getattr(asked, field.name) for field in fields(asked)}
+    return token_embed.Params(**{**given, "normalize": False})
+
+
+def finish(
+    recipe: Recipe, tokenizer: Tokenizer, planned: Plan, rows_ND: FloatArray, encoded: Encoded, asked: embed.Params
+) -> FloatArray:
+    """One vector for each span, `[spans, E]`.
+
+    Args:
+        rows_ND: Of all tokens of the document, as `token_embed` gave them for `params`.
+        encoded: Its tokens.
+
+    Raises:
+        BadInput: A span has no token, or the tokenizer does not know where its tokens are.
+    """
+    prefix = asked.text_before(recipe)
+    spans = planned.spans
+    if planned.unit == "chars":
+        places, before = tokenizer.places(prefix + planned.text, encoded)
+        spans = tuple(_tokens_of(start + len(prefix), end + len(prefix), places, before) for start, end in spans)
+    for index, (start, end) in enumerate(spans):
+        if not start < end <= len(rows_ND):
+            raise BadInput(
+                f"Span {index} has no tokens, or ends after the last one.",
+                allowed=f"The document has {len(rows_ND)} tokens, special ones included.",
+                param="spans",
+            )
+    means = np.stack([rows_ND[start:end].mean(axis=0, dtype=np.float64) for start, end in spans])
+    return embed.shape(recipe, means.astype(np.float32), asked)
+
+
+def _tokens_of(start: int, end: int, places: NDArray[np.int64], before: int) -> Span:
+    """The tokens that have a character of a span: the first one, and one past the last."""
+    inside = np.flatnonzero((places[:, 1] > start) & (places[:, 0] < end))
+    return (before + int(inside[0]), before + int(inside[-1]) + 1) if len(inside) else (0, 0)
