@@ -22,12 +22,14 @@ What `cenote serve` answers. The tables are those that requests are checked agai
 
 ## Every request
 
-A body is one JSON object with `content-type: application/json`. The paths of a dialect are also reachable under its
+A body is one JSON object with `content-type: application/json`, as it is or with `content-encoding: gzip`; its limit is
+that of the unpacked bytes. No URL in a request is ever fetched. The paths of a dialect are also reachable under its
 prefix, which leaves no doubt where dialects share one. Where keys are set, all paths but those of health want one.
 
 | request header | what it does |
 |---|---|
 | `authorization: Bearer KEY`, `x-api-key: KEY` | The key. |
+| `accept-encoding: gzip` | Answers from `--gzip-min-bytes` on come packed, where that makes them smaller. |
 | `x-request-id` | Names the request: in the answer's id, its headers, and the server's log. |
 | `x-request-timeout-ms` | How long the client waits; later the answer is 504 and the work is dropped. |
 
@@ -61,6 +63,13 @@ Cohere's `input_type` chooses a prompt of the model: the one of that name, for `
 so. `int8` and `uint8` vectors take their ranges from `--calibration`; without it from a small sample of texts, with a
 warning. `/v1/classify` on an embedder gives each text the label whose examples are nearest on average; its confidences
 rank, and are no calibrated probabilities. A classifier answers with its own labels, and takes no examples.
+
+## Token ids
+
+Token ids in `input` of `/v1/embeddings` are those of the model's own tokenizer. Ids that are not in its vocabulary, or
+lack the special tokens that the model puts around a text, are probably of another tokenizer and refused;
+`add_special_tokens: false` says that they are meant so. With `--openai-token-ids tiktoken` all ids are read as text of
+OpenAI's encoding `cl100k_base` (`tiktoken:ENCODING` names another one) and tokenised anew.
 
 ## Conversations
 
@@ -112,6 +121,7 @@ def _statuses() -> Iterator[str]:
         404: "no such route",
         405: "another method",
         413: "a body over `--max-body-bytes`",
+        415: "a body packed in another way than gzip",
     }.items():
         yield f"| {status} | `{HTTPStatus(status).phrase}` | {when} |"
 

@@ -155,6 +155,9 @@ class MachineSettings:
     keep_freed_memory: bool = setting(
         True, "Keep freed activations in the process for the next batch (Linux, CPU): faster, up to 256 MiB more."
     )
+    max_call_tokens: int = setting(
+        0, "Most tokens of one call or request, taken as a fourth of its bytes before any work; 0 is no limit."
+    )
     max_queue_tokens: int = setting(
         4_000_000, "Tokens that may wait; beyond it a server answers 429 and an offline call waits."
     )
@@ -188,11 +191,26 @@ class ServerSettings:
 
     host: str = setting("127.0.0.1", "Address to listen on.")
     port: int = setting(8000, "Port to listen on; 0 takes a free one.")
+    uds: str | None = setting(None, "Unix socket to listen on, in place of host and port.", metavar="PATH")
+    root_path: str = setting("", "Path under which a proxy serves this; stripped from requests that still have it.")
+    ssl_keyfile: str | None = setting(None, "Private key for TLS, in PEM form.", metavar="FILE")
+    ssl_certfile: str | None = setting(None, "Certificate for TLS, in PEM form.", metavar="FILE")
     served_model_name: tuple[str, ...] = setting((), "Name clients use for the model; repeat for aliases.")
     any_model_name: bool = setting(False, "Answer requests for any model's name with the only model that is served.")
+    model_alias: tuple[str, ...] = setting((), "Further name of the model, beside its own; repeat for several.")
     api_key: tuple[str, ...] = setting((), "Key that clients must send; repeat for several.", secret=True)
+    api_key_file: str | None = setting(None, "File of further keys, one a line; # starts a comment.", metavar="FILE")
+    allowed_origins: tuple[str, ...] = setting((), "Origin of web pages that may ask (CORS), or *; repeat for several.")
+    allowed_methods: tuple[str, ...] = setting(("*",), "Method that they may use; repeat for several.")
+    allowed_headers: tuple[str, ...] = setting(("*",), "Header that they may send; repeat for several.")
+    allow_credentials: bool = setting(False, "Let those pages send cookies and keys of the browser.")
+    openai_token_ids: str = setting(
+        "native",
+        "What token ids of /v1/embeddings are: native, tiktoken (cl100k_base, read as text), or tiktoken:ENCODING.",
+    )
     trust_request_chat_template: bool = setting(False, "Let requests bring their own chat templates.")
-    max_body_bytes: int = setting(64 * 1024 * 1024, "Largest request body; larger ones get 413.")
+    max_body_bytes: int = setting(64 * 1024 * 1024, "Largest request body, unpacked; larger ones get 413.")
+    gzip_min_bytes: int = setting(8192, "Smallest answer that is packed for clients that take gzip; 0 packs none.")
     drain_s: float = setting(30.0, "Seconds that running requests get to finish after SIGTERM.")
     log_level: Literal["debug", "info", "warning", "error"] = setting("info", "Least severe message that is logged.")
 

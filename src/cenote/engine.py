@@ -157,6 +157,7 @@ class Engine:
 
     def _admit(self, call: Call, wait: bool) -> None:
         estimate = call.reader.estimate(call.work.inputs)
+        pieces.refuse_large(estimate, call.num_inputs, self._machine.max_call_tokens)
         with self._shared.room:
             while True:
                 if self._refusal:

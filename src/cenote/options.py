@@ -162,14 +162,13 @@ def old_task(task: str) -> None:
     )
 
 
-def length_of(
-    truncate_prompt_tokens: int | None, truncation_side: str | None, recipe: Recipe, default: Length
-) -> Length:
+def length_of(truncate_prompt_tokens: int | None, truncation_side: str | None, max_len: int, default: Length) -> Length:
     """The reference's truncation options as a `Length`.
 
     Args:
         truncate_prompt_tokens: None leaves it to `default`; -1 cuts at the model's limit; else the limit.
         truncation_side: `left`, `right`, or None for the right.
+        max_len: The model's limit in tokens.
         default: What the door does where nothing was asked for.
 
     Raises:
@@ -181,15 +180,19 @@ def length_of(
     if truncate_prompt_tokens is None:
         return replace(default, side=side)
     wanted = truncate_prompt_tokens
-    if wanted > recipe.max_len:
+    if wanted > max_len:
+        # Two sentences of the reference: its server says the first, its offline API the second.
         raise BadInput(
-            f"truncate_prompt_tokens={wanted} cannot be greater than max_model_len = {recipe.max_len}.",
-            fix="Please request a smaller truncation size.",
+            "truncate_prompt_tokens value is greater than max_model_len. Please request a smaller truncation size.",
+            allowed=f"truncate_prompt_tokens={wanted} cannot be greater than max_model_len = {max_len}.",
             param="truncate_prompt_tokens",
         )
     if wanted < 1 and wanted != -1:
-        allowed = "It is -1 or at least 1."
-        raise BadInput(f"truncate_prompt_tokens={wanted}.", allowed=allowed, param="truncate_prompt_tokens")
+        raise BadInput(
+            f"truncate_prompt_tokens={wanted} leaves nothing of an input.",
+            allowed=f"It takes 1 to {max_len}, or -1 for the model's limit.",
+            param="truncate_prompt_tokens",
+        )
     return Length("cut", side, None if wanted == -1 else wanted)
 
 
@@ -218,7 +221,7 @@ def tokenization(kwargs: Mapping[str, Any] | None, recipe: Recipe, default: Leng
     limit = given.get("truncate_prompt_tokens")
     if limit is None and given.get("truncation") not in (None, False, "do_not_truncate"):
         limit = -1 if given.get("max_length") is None else given["max_length"]
-    length = length_of(limit, given.get("truncation_side"), recipe, default)
+    length = length_of(limit, given.get("truncation_side"), recipe.max_len, default)
     return length, bool(given.get("add_special_tokens", True))
 
 

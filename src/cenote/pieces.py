@@ -141,6 +141,17 @@ class Reader:
                 piece.encoded[offset] = None
 
 
+def refuse_large(num_tokens: int, num_inputs: int, most: int) -> None:
+    """Raise `BadInput` where a call has more than `most` tokens by its estimate; 0 is no limit."""
+    if most and num_tokens > most:
+        raise BadInput(
+            f"The call has about {num_tokens} tokens in {num_inputs} inputs.",
+            allowed=f"max_call_tokens is {most}.",
+            fix="Send fewer inputs at once.",
+            param="inputs",
+        )
+
+
 def cut(inputs: Sequence[Input]) -> Iterator[slice]:
     """Where pieces of `inputs` begin and end: `MAX_INPUTS` each, fewer where they are long."""
     start = num_bytes = 0

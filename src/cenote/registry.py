@@ -71,12 +71,13 @@ class Registry:
         """The served models, in the order they were opened."""
         return list(self._workers.engines)
 
-    def open(self, settings: ModelSettings, names: Sequence[str] = ()) -> Engine:
+    def open(self, settings: ModelSettings, names: Sequence[str] = (), aliases: Sequence[str] = ()) -> Engine:
         """Load a model and serve it.
 
         Args:
             settings: Which checkpoint, and how.
             names: What it answers to; its checkpoint's name where none is given.
+            aliases: What it answers to besides.
 
         Raises:
             CenoteError: The checkpoint cannot be served, or a name is taken, or the registry takes nothing more, or
@@ -89,7 +90,7 @@ class Registry:
             raise Unavailable(f"No model can be opened, the registry is {self.state}.", fix="Make a new one.")
         _check_not_forked()
         checkpoint = open_checkpoint(settings.model, settings.revision)
-        names = tuple(names) or (checkpoint.name,)
+        names = tuple(dict.fromkeys((*(names or (checkpoint.name,)), *aliases)))
         self._check_free(names)
         # Messages name a model as clients know it, not by the folder it lies in.
         calibration = _calibration(settings.calibration)

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,6 +26,8 @@ class Server:
         model: Folder of the checkpoint.
         machine: Fields of `MachineSettings`.
         model_settings: Further fields of `ModelSettings`.
+        faulty: Whether poison tokens set off faults.
+        paths: Further folders of modules.
         **server: Fields of `ServerSettings`.
     """
 
@@ -35,17 +37,22 @@ class Server:
         *,
         machine: Mapping[str, Any] | None = None,
         model_settings: Mapping[str, Any] | None = None,
+        faulty: bool = False,
+        paths: Sequence[Path] = (),
         **server: Any,
     ) -> None:
         self._given = {
             "model": {"model": str(model), **(model_settings or {})},
             "machine": {"device": "cpu", **(machine or {})},
             "server": server,
+            "faulty": faulty,
         }
+        self._paths = (_ROOT / "src", _ROOT / "tests", *paths)
         self.url = ""
 
     def __enter__(self) -> Self:
-        env = {**os.environ, "PYTHONPATH": f"{_ROOT / 'src'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+        modules = os.pathsep.join([*map(str, self._paths), os.environ.get("PYTHONPATH", "")])
+        env = {**os.environ, "PYTHONPATH": modules}
         self._process = subprocess.Popen(
             [sys.executable, str(_LAUNCH), json.dumps(self._given)],
             stdout=subprocess.PIPE,
@@ -58,7 +65,7 @@ class Server:
         patience.start()
         line = self._process.stdout.readline()
         patience.cancel()
-        found = re.search(r"http://\S+", line)
+        found = re.search(r"(https?://|unix:)\S+", line)
         if found is None:
             _, log = self._process.communicate(timeout=_END_S)
             raise AssertionError(f"The server said {line!r} and logged:\n{log}")

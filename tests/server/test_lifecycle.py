@@ -16,7 +16,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cenote.config import ModelSettings, ServerSettings
 from cenote.errors import ConfigError
-from cenote.server.serve import bind, serve
+from cenote.server.listen import bind
+from cenote.server.serve import serve
 from support.texts import paragraphs
 
 from .conftest import LONG_CALLS, NAME

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
@@ -13,12 +14,13 @@ from starlette.types import ASGIApp
 
 from ..config import OnLong, ServerSettings
 from ..registry import Registry
-from . import bodies, openapi, ops, refusals
+from . import bodies, encodings, openapi, ops, refusals
 from .door import Door
-from .front import Front
+from .front import Front, known_keys
 from .refusals import Refusal
 from .route import Dialects, Route, by_header, by_place, expected
 from .routes import ROUTES
+from .token_ids import TokenIds
 from .traffic import EngineMetrics
 
 
@@ -39,8 +41,10 @@ def build(
         on_long: What happens to long inputs where a request does not say; None leaves it to each dialect.
         routes: The route table.
     """
-    door = Door(registry, settings, on_long)
-    door.openapi = openapi.document(routes, version=ops.installed_version(), keys=bool(settings.api_key))
+    door = Door(registry, settings, on_long, token_ids=TokenIds(settings.openai_token_ids))
+    keys = known_keys(settings)
+    document = openapi.document(routes, version=ops.installed_version(), keys=bool(keys), root_path=settings.root_path)
+    door.openapi = document
     door.traffic.registry.register(EngineMetrics(door.engines))
     table = [
         StarletteRoute(path, _endpoint(door, rows), methods=[method])
@@ -48,16 +52,33 @@ def build(
     ]
     app = Starlette(routes=table, exception_handlers={HTTPException: _unmatched})
     app.router.redirect_slashes = False
-    return Front(app, door, Dialects(routes), {path for row in routes if row.open for path in row.paths})
+    open_paths = {path for row in routes if row.open for path in row.paths}
+    return _for_pages(Front(app, door, Dialects(routes), keys, open_paths), settings)
+
+
+def _for_pages(app: ASGIApp, settings: ServerSettings) -> ASGIApp:
+    """What web pages of other origins need; questions of browsers about it need no key."""
+    if not settings.allowed_origins:
+        return app
+    return CORSMiddleware(
+        app,
+        allow_origins=settings.allowed_origins,
+        allow_methods=settings.allowed_methods,
+        allow_headers=settings.allowed_headers,
+        allow_credentials=settings.allow_credentials,
+        expose_headers=["*"],
+    )
 
 
 def _endpoint(door: Door, rows: Sequence[Route]) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         request.state.path = rows[0].path
         try:
-            return await _answer(door, rows, request)
+            response = await _answer(door, rows, request)
         except Exception as error:
             return refusals.answer(error, request.state.dialect, request.state.request_id)
+        await encodings.pack(request, response, door.settings.gzip_min_bytes)
+        return response
 
     return endpoint
 

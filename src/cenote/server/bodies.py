@@ -14,7 +14,8 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 
 from ..errors import Cancelled
-from .refusals import Refusal, validation
+from . import encodings
+from .refusals import Refusal, too_large, validation
 from .route import Route, by_keys
 
 OFF_LOOP_BYTES = 256 * 1024
@@ -59,7 +60,8 @@ async def read(request: Request, rows: Sequence[Route], max_body_bytes: int) -> 
     """Read the body of `request` and decode it for the first of `rows` that it fits.
 
     Raises:
-        Refusal: 413 over the size limit; 400 for the wrong media type, broken JSON or a wrong field.
+        Refusal: 413 over the size limit; 415 for an unknown encoding; 400 for the wrong media type, broken JSON or a
+            wrong field.
         Cancelled: The client went away while sending.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -67,7 +69,10 @@ async def read(request: Request, rows: Sequence[Route], max_body_bytes: int) -> 
         raise Refusal(
             400, f"Unsupported Media Type: Only 'application/json' is allowed; this request says {media_type!r}."
         )
+    packed = encodings.encoding_of(request)
     raw = await _bytes(request, max_body_bytes)
+    if packed:
+        raw = await asyncio.to_thread(encodings.unpacked, raw, max_body_bytes)
     if len(raw) >= OFF_LOOP_BYTES:
         return await asyncio.to_thread(decode, raw, rows)
     return decode(raw, rows)
@@ -131,23 +136,15 @@ def _choices(hint: Any) -> tuple[str, ...]:
 async def _bytes(request: Request, max_body_bytes: int) -> bytes:
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > max_body_bytes:
-        raise _too_large(max_body_bytes)
+        raise too_large(max_body_bytes)
     chunks: list[bytes] = []
     size = 0
     try:
         async for chunk in request.stream():
             size += len(chunk)
             if size > max_body_bytes:
-                raise _too_large(max_body_bytes)
+                raise too_large(max_body_bytes)
             chunks.append(chunk)
     except ClientDisconnect:
         raise Cancelled("The client closed the connection while sending the body.") from None
     return b"".join(chunks)
-
-
-def _too_large(max_body_bytes: int) -> Refusal:
-    return Refusal(
-        413,
-        f"The body is larger than {max_body_bytes} bytes. Send fewer inputs per request, or raise max_body_bytes.",
-        headers={"connection": "close"},
-    )

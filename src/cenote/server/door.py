@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..config import OnLong, ServerSettings
+from .token_ids import TokenIds
 from .traffic import Traffic
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ class Door:
         on_long: What happens to long inputs where a request does not say; None leaves it to each dialect.
         created: When the server started, in seconds since 1970.
         openapi: The OpenAPI document, as JSON.
+        token_ids: What token ids of the OpenAI dialect are.
     """
 
     registry: Registry
@@ -31,6 +33,7 @@ class Door:
     on_long: OnLong | None = None
     created: int = field(default_factory=lambda: int(time.time()))
     openapi: bytes = b""
+    token_ids: TokenIds = field(default_factory=lambda: TokenIds("native"))
     traffic: Traffic = field(default_factory=Traffic)
 
     def model(self, name: str | None) -> Engine:

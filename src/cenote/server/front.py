@@ -8,10 +8,13 @@ import re
 import time
 import uuid
 from collections.abc import Iterable
+from pathlib import Path
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ..config import ServerSettings
+from ..errors import ConfigError
 from . import refusals
 from .dialect import Dialect
 from .door import Door
@@ -29,18 +32,24 @@ class Front:
         app: The routes.
         door: What they share.
         dialects: Which dialect a request speaks.
+        keys: What clients must send one of; none lets everybody in.
         open_paths: Paths that answer without a key.
     """
 
-    def __init__(self, app: ASGIApp, door: Door, dialects: Dialects, open_paths: Iterable[str]) -> None:
+    def __init__(
+        self, app: ASGIApp, door: Door, dialects: Dialects, keys: Iterable[str], open_paths: Iterable[str]
+    ) -> None:
         self._app, self._door, self._dialects = app, door, dialects
         self._open_paths = frozenset(open_paths)
-        self._key_digests = [_digest(key.encode()) for key in door.settings.api_key]
+        self._key_digests = [_digest(key.encode()) for key in keys]
+        self._root = door.settings.root_path.rstrip("/")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if self._root and scope["path"].startswith(self._root + "/"):
+            scope = {**scope, "path": scope["path"][len(self._root) :]}
         arrived, traffic = time.perf_counter(), self._door.traffic
         headers = Headers(scope=scope)
         given = headers.get("x-request-id", "")
@@ -75,6 +84,26 @@ class Front:
         digests = [_digest(key.encode("latin-1")) for key in _keys(headers)]
         # Every key is compared, so that the time tells nothing about which one came near.
         return sum(hmac.compare_digest(one, known) for one in digests for known in self._key_digests) > 0
+
+
+def known_keys(settings: ServerSettings) -> tuple[str, ...]:
+    """The keys that clients may send: those of the settings, and those of the file.
+
+    Raises:
+        ConfigError: The file cannot be read or has none, or a key is empty.
+    """
+    keys, path = settings.api_key, settings.api_key_file
+    if path is not None:
+        try:
+            lines = [line.partition("#")[0].strip() for line in Path(path).read_text(encoding="utf-8").splitlines()]
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"The file of keys {path} cannot be read: {error}.", param="api_key_file") from error
+        if not any(lines):
+            raise ConfigError(f"The file of keys {path} has no key.", allowed="One key a line.", param="api_key_file")
+        keys = (*keys, *filter(None, lines))
+    if not all(key.strip() for key in keys):
+        raise ConfigError("A key is empty, so that no key would do.", fix="Leave it out.", param="api_key")
+    return keys
 
 
 def _keys(headers: Headers) -> tuple[str, str]:

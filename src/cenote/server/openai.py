@@ -87,6 +87,7 @@ async def _embeddings(door: Door, request: Request, body: EmbeddingRequest) -> R
     length = lengths.of_embedding(body, engine.recipe, door.on_long)
     notes = Notes.of(body)
     given = await prompts.read(door, engine, body, notes)
+    given = await door.token_ids.read(engine, given, as_they_are=body.add_special_tokens is False)
     params = _params(body, given, notes)
     outcome = await calls.run(request, engine, embed.NAME, given.inputs, params, length=length, priority=body.priority)
     head = replies.head("embd", request, body.model or engine.name)

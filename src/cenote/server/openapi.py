@@ -15,8 +15,8 @@ _REF = "#/components/schemas/{name}"
 _JSON = "application/json"
 
 
-def document(routes: Sequence[Route], *, version: str, keys: bool) -> bytes:
-    """The document of `routes` as JSON; `keys` says whether requests need one."""
+def document(routes: Sequence[Route], *, version: str, keys: bool, root_path: str = "") -> bytes:
+    """The document of `routes` as JSON; `keys` says whether requests need one, `root_path` where a proxy has them."""
     types = [kind for route in routes for kind in (route.request, *route.answers, route.dialect.error) if kind]
     _, components = msgspec.json.schema_components(types, ref_template=_REF)
     paths: dict[str, dict[str, Any]] = {}
@@ -29,6 +29,8 @@ def document(routes: Sequence[Route], *, version: str, keys: bool) -> bytes:
         "paths": paths,
         "components": {"schemas": components},
     }
+    if root_path:
+        whole["servers"] = [{"url": root_path}]
     if keys:
         whole["components"]["securitySchemes"] = {
             "bearer": {"type": "http", "scheme": "bearer"},

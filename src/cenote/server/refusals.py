@@ -120,3 +120,12 @@ def validation(message: str, path: str, dialect: Dialect | None = None) -> Refus
     """The refusal of a body that does not fit its schema; `path` is where, such as `input[3]`."""
     where = f" at `{path}`" if path else ""
     return Refusal(400, f"1 validation error: {message}{where}.", param=path or None, dialect=dialect)
+
+
+def too_large(max_body_bytes: int) -> Refusal:
+    """The refusal of a body, as sent or unpacked, over the limit."""
+    return Refusal(
+        413,
+        f"The body is larger than {max_body_bytes} bytes. Send fewer inputs per request, or raise max_body_bytes.",
+        headers={"connection": "close"},
+    )

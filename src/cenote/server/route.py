@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from .dialect import OPS, Dialect
-from .door import Door
 
-Answer: TypeAlias = Callable[[Door, Request, Any], Awaitable[Response]]
+if TYPE_CHECKING:
+    from .door import Door
 
-CALL_ERRORS = (400, 404, 413, 429, 500, 501, 503, 504)
+Answer: TypeAlias = "Callable[[Door, Request, Any], Awaitable[Response]]"
+
+CALL_ERRORS = (400, 404, 413, 415, 429, 500, 501, 503, 504)
 """Statuses of a route that runs a model."""
-LOOKUP_ERRORS = (400, 404, 413, 503)
+LOOKUP_ERRORS = (400, 404, 413, 415, 503)
 """Statuses of a route that takes a body and runs no model."""
 
 

@@ -14,9 +14,10 @@ from typing import Any, TextIO
 import uvicorn
 
 from ..config import MachineSettings, ModelSettings, ServerSettings
-from ..errors import ConfigError
 from ..registry import Registry
 from .app import build
+from .front import known_keys
+from .listen import address, listening_socket, release
 
 _KEEP_ALIVE_S = 75
 """Longer than the 60 s after which common load balancers drop idle connections, so that the server never is first."""
@@ -31,8 +32,8 @@ def serve(
 ) -> int:
     """Serve one model over HTTP until SIGINT or SIGTERM; blocks, and must run in the main thread.
 
-    The port is bound before the model is loaded, so a taken one is told at once. On a signal no connection is accepted
-    any more and running requests get `drain_s` seconds to finish.
+    The address is bound before the model is loaded, so a taken one is told at once. On a signal no connection is
+    accepted any more and running requests get `drain_s` seconds to finish.
 
     Args:
         model: The checkpoint.
@@ -41,67 +42,39 @@ def serve(
         out: Where the one line goes that says the server is ready; standard output if None.
 
     Returns:
-        0 after a signal, 1 if the engine died.
+        0 after a signal, 1 if a worker died, which stops the server.
 
     Raises:
-        CenoteError: The address cannot be bound, or the model cannot be served.
+        CenoteError: The address cannot be bound, a file of keys or certificates cannot be read, or the model cannot be
+            served.
     """
     server = server or ServerSettings()
-    listening = bind(server.host, server.port)
+    known_keys(server)
+    listening = listening_socket(server)
     registry = Registry(machine or MachineSettings())
     try:
-        engine = registry.open(model, names=server.served_model_name)
-        ready = f"Serving {engine.name} on {address(listening)} (up to {engine.recipe.max_len} tokens per input)"
+        engine = registry.open(model, server.served_model_name, server.model_alias)
+        where = address(listening, tls=server.ssl_certfile is not None)
+        ready = f"Serving {engine.name} on {where} (up to {engine.recipe.max_len} tokens per input)"
         if engine.fingerprint is not None:
             engine.fingerprint.known()  # begins to look for it, beside the first requests
         app = build(registry, server, on_long=model.on_long)
-        stopped_s = _run(uvicorn.Config(app, **_options(server)), listening, ready, out or sys.stdout)
+        running = _Server(uvicorn.Config(app, **_options(server)), registry, ready, out or sys.stdout)
+        running.run(sockets=[listening])
+        stopped_s = running.stopped_s if running.stopped_s is not None else time.monotonic()
         registry.drain(max(0.0, server.drain_s - (time.monotonic() - stopped_s)))
         return 1 if registry.state == "dead" else 0
     finally:
         registry.close()
-        listening.close()
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """A socket bound to `host` and `port`; port 0 takes a free one.
-
-    Raises:
-        ConfigError: The address is taken, or not one of this machine, or there is no such port.
-    """
-    if not 0 <= port <= 65535:  # the system would take it modulo 65536
-        raise ConfigError(
-            f"port={port} is no port.", allowed="Ports are 1 to 65535, and 0 for a free one.", param="port"
-        )
-    try:
-        family, kind, protocol, _, place = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listening = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise _cannot_bind(host, port, error) from error
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(place)
-    except OSError as error:
-        listening.close()
-        raise _cannot_bind(host, port, error) from error
-    listening.set_inheritable(True)
-    return listening
-
-
-def address(listening: socket.socket) -> str:
-    """The URL of a bound socket."""
-    host, port = listening.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        release(listening, server.uds)
 
 
 class _Server(uvicorn.Server):
-    """A uvicorn server that says when it is ready, and remembers when it was told to stop."""
+    """A uvicorn server that says when it is ready, stops where no worker is left, and remembers when it stopped."""
 
-    def __init__(self, config: uvicorn.Config, ready: str, out: TextIO) -> None:
+    def __init__(self, config: uvicorn.Config, registry: Registry, ready: str, out: TextIO) -> None:
         super().__init__(config)
-        self._ready, self._out = ready, out
+        self._registry, self._ready, self._out = registry, ready, out
         self.stopped_s: float | None = None
 
     @contextmanager
@@ -120,15 +93,13 @@ class _Server(uvicorn.Server):
             self._out.write(f"{self._ready}\n")
             self._out.flush()
 
+    async def on_tick(self, counter: int) -> bool:
+        """Whether to stop; what waited for a dead worker has been answered when this is seen."""
+        return await super().on_tick(counter) or self._registry.state == "dead"
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self.stopped_s = time.monotonic()
         await super().shutdown(sockets)
-
-
-def _run(config: uvicorn.Config, listening: socket.socket, ready: str, out: TextIO) -> float:
-    server = _Server(config, ready, out)
-    server.run(sockets=[listening])
-    return server.stopped_s if server.stopped_s is not None else time.monotonic()
 
 
 def _options(server: ServerSettings) -> dict[str, Any]:
@@ -144,12 +115,6 @@ def _options(server: ServerSettings) -> dict[str, Any]:
         "proxy_headers": False,
         "timeout_keep_alive": _KEEP_ALIVE_S,
         "timeout_graceful_shutdown": server.drain_s,
+        "ssl_keyfile": server.ssl_keyfile,
+        "ssl_certfile": server.ssl_certfile,
     }
-
-
-def _cannot_bind(host: str, port: int, error: OSError) -> ConfigError:
-    return ConfigError(
-        f"Cannot listen on {host}:{port}: {error.strerror or error}.",
-        fix="Stop the program that has the port, or choose another with --port (0 takes a free one).",
-        param="port",
-    )
