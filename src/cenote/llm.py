@@ -376,17 +376,9 @@ class LLM:
         return planned, Started.of(score_parts(planned, submit))
 
     def _length(
-        self,
-        lora_request: None,
-        tokenization_kwargs: Mapping[str, Any] | None,
-        on_long: OnLong | None = None,
-        chunk_overlap: int | None = None,
+        self, lora_request: None, tokenization_kwargs: Mapping[str, Any] | None, *asked: Any
     ) -> tuple[Length, bool]:
-        if lora_request is not None:
-            raise BadInput("lora_request was given, but Cenote serves no adapters.", param="lora_request")
-        if on_long not in (None, "refuse", "cut", "chunk"):
-            raise BadInput(f"on_long={on_long!r}.", allowed="It is refuse, cut or chunk.", param="on_long")
-        default = Length(on_long or self.settings.on_long or "refuse", overlap=chunk_overlap)
+        default = options.default_length(lora_request, self.settings.on_long, *asked)
         return options.tokenization(tokenization_kwargs, self.recipe, default)
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 from typing import Any, Final, Literal, cast
 
 from . import conversion
-from .config import MachineSettings, ModelSettings, resolve
+from .config import MachineSettings, ModelSettings, OnLong, resolve
 from .errors import BadInput, ConfigError, UnsupportedTask
 from .outputs import PoolingParams
 from .pooler import renamed_task
@@ -194,6 +194,21 @@ def length_of(truncate_prompt_tokens: int | None, truncation_side: str | None, m
             param="truncate_prompt_tokens",
         )
     return Length("cut", side, None if wanted == -1 else wanted)
+
+
+def default_length(
+    lora_request: None, settings: OnLong | None, on_long: OnLong | None = None, chunk_overlap: int | None = None
+) -> Length:
+    """What happens to long inputs where the reference's options do not say: as asked, else as the settings say.
+
+    Raises:
+        BadInput: An adapter is asked for, or there is no such way.
+    """
+    if lora_request is not None:
+        raise BadInput("lora_request was given, but Cenote serves no adapters.", param="lora_request")
+    if on_long not in (None, "refuse", "cut", "chunk"):
+        raise BadInput(f"on_long={on_long!r}.", allowed="It is refuse, cut or chunk.", param="on_long")
+    return Length(on_long or settings or "refuse", overlap=chunk_overlap)
 
 
 def tokenization(kwargs: Mapping[str, Any] | None, recipe: Recipe, default: Length) -> tuple[Length, bool]:
