@@ -141,17 +141,13 @@ def test_an_expanded_query_is_the_same_in_any_batch(classic: Both) -> None:
     assert_equal(together, [classic.ours([text], "query")[0] for text in [*TEXTS, *TEXTS]], BATCH_LIMIT)
 
 
-def test_a_mask_in_the_text_is_no_expansion(classic: Both) -> None:
-    """Both have the same ids, and one of the masks is seen by the others."""
-    written, expanded = "a" + " [MASK]" * 2, "a"
-    ids = [
-        out.prompt_token_ids
-        for out in classic.llm.encode(
-            [written, expanded], pooling_task="token_embed", input_type="query", use_tqdm=False
-        )
-    ]
-    assert len(ids[0]) == len(ids[1]) == 14
-    assert_equal(classic.ours([written, expanded], "query"), classic.theirs([written, expanded], "query"))
+def test_ids_like_those_of_an_expanded_query_are_read_as_they_are(classic: Both) -> None:
+    (expanded,) = classic.llm.encode_query("a", use_tqdm=False)
+    ids = expanded.prompt_token_ids
+    whole, again = classic.llm.encode_query([{"prompt_token_ids": ids}, "a"], use_tqdm=False)
+    assert whole.prompt_token_ids == again.prompt_token_ids
+    assert_equal([again.outputs.data.numpy()], [expanded.outputs.data.numpy()], BATCH_LIMIT)
+    assert (whole.outputs.data - again.outputs.data).abs().max() > 1e-3
 
 
 def test_pooling_that_a_request_asks_for_equals_the_reference(classic: Both) -> None:
