@@ -11,7 +11,7 @@ from .conversion import Kind
 from .errors import CheckpointError, ConfigError
 from .hf import Raw
 from .label_tokens import LabelTokens
-from .steps import HeadRows, Stage, StageNorm, Stages
+from .steps import HeadRows, Reward, Stage, StageNorm, Stages
 
 Head = Literal["sequence", "token"]
 
@@ -30,6 +30,7 @@ class Classifying:
         logit_mean: Subtracted from the logits first.
         logit_sigma: The logits are divided by it then.
         tokens: Rows of the language-model head that it is made of; None where it has a layer of its own.
+        step_tag_id: Of a classifier of tokens: the token whose positions alone have rows; None for all.
     """
 
     head: Head
@@ -40,25 +41,43 @@ class Classifying:
     logit_mean: float | None
     logit_sigma: float | None
     tokens: HeadRows | None = None
+    step_tag_id: int | None = None
+
+
+@dataclass(frozen=True)
+class Made:
+    """What the classifier of a checkpoint can be made of.
+
+    Args:
+        heads: Kinds of classifiers that the architecture has, and their stages.
+        tokens: Words whose logits are the classes, None where the classifier has a layer of its own.
+        reward: The head of a reward model, None for any other checkpoint.
+    """
+
+    heads: Mapping[str, Stages]
+    tokens: LabelTokens | None
+    reward: Reward | None
+
+    def head(self, architecture: str) -> Head:
+        """Whether tokens are classified, or whole texts."""
+        per_token = self.reward is not None if self.tokens is None else self.tokens.per_token
+        return "token" if per_token or architecture.endswith("ForTokenClassification") else "sequence"
 
 
 def classifying(
-    heads: Mapping[str, Stages],
+    made_of: Made,
     raw: Mapping[str, Any],
     modules: Mapping[str, Any],
     kind: Kind,
-    tokens: LabelTokens | None,
     settings: ModelSettings,
     sources: dict[str, str],
 ) -> Classifying | None:
     """Decide how a checkpoint is read as a classifier, or None where it is an embedder.
 
     Args:
-        heads: Kinds of classifiers that the architecture has, and their stages.
         raw: `config.json`.
         modules: `config_sentence_transformers.json`.
         kind: What the checkpoint is made into.
-        tokens: Words whose logits are the classes, None where the classifier has a layer of its own.
         sources: Filled with the source of each value.
 
     Raises:
@@ -69,8 +88,9 @@ def classifying(
     if kind != "classify":
         sources["classifier"] = "none: " + ("convert=embed" if sources["convert"] == "user" else "it embeds")
         return None
-    head: Head = "token" if name.endswith("ForTokenClassification") else "sequence"
-    if tokens is None and head not in heads:
+    heads, tokens, reward = made_of.heads, made_of.tokens, made_of.reward
+    head = made_of.head(name)
+    if tokens is None and reward is None and head not in heads:
         raise CheckpointError(
             f"{name or 'The checkpoint'} is to classify, but no classifier of {head}s is known for its family.",
             allowed=f"It has {', '.join(heads) or 'none'}.",
@@ -80,9 +100,7 @@ def classifying(
     sources["tokens"] = "none: a layer of its own" if tokens is None else tokens.source
     asked = settings.pooler_config
     sources["pooling"] = "the architecture" if asked.seq_pooling_type is None else "user"
-    labels = _labels(raw, sources) if tokens is None else tokens.labels
-    if tokens is not None:
-        sources["labels"] = tokens.source
+    labels = _labels(made_of, raw, sources)
     mean, sigma = (_calibration(key, asked, raw, sources) for key in ("logit_mean", "logit_sigma"))
     if sigma == 0:
         raise ConfigError("logit_sigma cannot be 0 (division by zero).", param="logit_sigma")
@@ -92,11 +110,22 @@ def classifying(
         pooling=_pooling(Stage("", row="last") if tokens else heads[head][0], asked) if head == "sequence" else None,
         labels=labels,
         activation=_activation(raw, modules, len(labels), sources),
-        use_activation=asked.use_activation is not False,
+        use_activation=not (reward and reward.raw) if asked.use_activation is None else asked.use_activation,
         logit_mean=mean,
         logit_sigma=sigma,
         tokens=None if tokens is None else tokens.rows,
+        step_tag_id=_step_tag_id(head, reward, asked, sources),
     )
+
+
+def _step_tag_id(head: Head, reward: Reward | None, asked: PoolerConfig, sources: dict[str, str]) -> int | None:
+    given = any(value is not None for value in (asked.tok_pooling_type, asked.step_tag_id))
+    sources["step_tag_id"] = "user" if given else "the architecture"
+    if head != "token" or asked.tok_pooling_type == "ALL":
+        return None
+    if asked.step_tag_id is not None or reward is None:
+        return asked.step_tag_id
+    return reward.step_tag_id
 
 
 def _pooling(first: Stage | StageNorm, asked: PoolerConfig) -> str:
@@ -106,7 +135,13 @@ def _pooling(first: Stage | StageNorm, asked: PoolerConfig) -> str:
     return {"first": "cls", "last": "last", "mean": "mean"}[first.row]
 
 
-def _labels(raw: Mapping[str, Any], sources: dict[str, str]) -> tuple[str, ...]:
+def _labels(made_of: Made, raw: Mapping[str, Any], sources: dict[str, str]) -> tuple[str, ...]:
+    if made_of.tokens is not None:
+        sources["labels"] = made_of.tokens.source
+        return made_of.tokens.labels
+    if made_of.reward is not None:
+        sources["labels"] = "the architecture"
+        return tuple(f"LABEL_{number}" for number in range(made_of.reward.num_labels))
     sources["labels"] = "config.json: id2label"
     named = raw.get("id2label")
     if isinstance(named, dict) and named:

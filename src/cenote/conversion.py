@@ -26,7 +26,12 @@ def check_runner(runner: str) -> None:
 
 
 def kind_of(
-    architecture: str, pools: bool, tokens: LabelTokens | None, settings: ModelSettings, sources: dict[str, str]
+    architecture: str,
+    pools: bool,
+    tokens: LabelTokens | None,
+    rewards: bool,
+    settings: ModelSettings,
+    sources: dict[str, str],
 ) -> Kind:
     """What the checkpoint of `architecture` is made into.
 
@@ -34,6 +39,7 @@ def kind_of(
         architecture: The class that `config.json` names, "" where it names none.
         pools: Whether `modules.json` pools.
         tokens: Words whose logits are classes, if something says that there are any.
+        rewards: Whether it is a reward model that is known.
         sources: Filled with the source of the answer.
 
     Raises:
@@ -58,4 +64,4 @@ def kind_of(
         sources["convert"] = tokens.source
         return "classify"
     sources["convert"] = "config.json: architectures"
-    return "classify" if architecture.endswith(_CLASSIFIES) else "embed"
+    return "classify" if rewards or architecture.endswith(_CLASSIFIES) else "embed"

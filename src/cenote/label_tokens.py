@@ -28,15 +28,22 @@ class LabelTokens:
         rows: Rows of the language-model head that make the classifier.
         labels: The words, in the order of the logits.
         source: What says so.
+        per_token: Whether every token is classified, not a text by its last one.
     """
 
     rows: HeadRows
     labels: tuple[str, ...]
     source: str
+    per_token: bool = False
 
 
 def find(
-    transformer: Checkpoint, words: Checkpoint, listed: LogitScore | None, has_modules: bool, model: ModelConfig
+    transformer: Checkpoint,
+    words: Checkpoint,
+    listed: LogitScore | None,
+    has_modules: bool,
+    model: ModelConfig,
+    returned: tuple[int, ...] | None = None,
 ) -> LabelTokens | None:
     """The label tokens of a checkpoint, or None where nothing says that it has any.
 
@@ -46,17 +53,23 @@ def find(
         listed: The module of `modules.json`, if it has one.
         has_modules: Whether there is a `modules.json`, which then says all there is to say.
         model: The architecture's config.
+        returned: Ids that the user wants the logits of, after each token.
 
     Raises:
         ConfigError: The tokens are not in the vocabulary, or the method is not known, or logits are soft-capped.
     """
     found: LabelTokens | None
     config = transformer.config
+    generates = str((config.get("architectures") or [""])[0]).endswith("ForCausalLM")
     if config.get("classifier_from_token") is not None or config.get("method") in (_TWO_WAY, _ALONE):
         found = _configured(config, _Words(words))
+    elif returned is not None and generates:
+        backend = _Words(words).backend
+        labels = tuple(backend.token(number) for number in returned)
+        found = LabelTokens(HeadRows(returned), labels, "user", per_token=True)
     elif listed is not None:
         found = _listed(listed, _Words(words))
-    elif not has_modules and str((config.get("architectures") or [""])[0]).endswith("ForCausalLM"):
+    elif not has_modules and generates:
         found = _recognised(transformer, words)
     else:
         return None

@@ -36,20 +36,22 @@ def wanted(architecture: Architecture, tokens: HeadRows | None) -> dict[str, Seq
 
 
 def classifier(
-    architecture: Architecture, tokens: HeadRows, kept: Mapping[str, Tensor], *, is_tied: bool, name: str
+    architecture: Architecture, tokens: HeadRows, kept: Mapping[str, Tensor], *, is_tied: bool | None, name: str
 ) -> dict[str, Tensor]:
     """The tensors of `STAGES`, in float32: rows of the head, or of the table of words where it is tied to that.
 
     Args:
         kept: What was stored of `wanted`.
-        is_tied: Whether the config ties them; they also are where no head is stored.
+        is_tied: Whether the config ties them; None where it does not say, so that they are if no head is stored.
         name: Of the checkpoint, for the message.
 
     Raises:
         WeightMismatch: Neither is stored.
     """
     head, words = architecture.LM_HEAD
-    matrix = words if is_tied or f"{head}.weight" not in kept else head
+    if is_tied is None:
+        is_tied = f"{head}.weight" not in kept
+    matrix = words if is_tied else head
     if f"{matrix}.weight" not in kept:
         raise WeightMismatch(f"{name} has no {matrix}.weight, of which its labels are rows.", fix="Fetch it again.")
     found = {"score.weight": kept[f"{matrix}.weight"]}

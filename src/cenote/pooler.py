@@ -39,11 +39,14 @@ def check(asked: PoolerConfig, classifier: Classifying | None, name: str) -> Non
     """
     if not asked.enable_flash_late_interaction:
         log.info("enable_flash_late_interaction changes nothing here.")
-    if asked.tok_pooling_type == "STEP":
+    steps_wise = classifier is not None and classifier.head == "token"
+    if asked.tok_pooling_type == "STEP" and not steps_wise:
         raise _refused("tok_pooling_type", f"is 'STEP', which {name} cannot be read with", "Leave it out.")
-    for field in ("step_tag_id", "returned_token_ids"):
-        if getattr(asked, field) is not None:
-            raise _refused(field, "is given without STEP pooling", "Leave it out.")
+    if asked.step_tag_id is not None and (classifier is None or classifier.step_tag_id is None):
+        raise _refused("step_tag_id", "is given without STEP pooling", "Leave it out.")
+    if asked.returned_token_ids is not None and not (steps_wise and classifier and classifier.tokens):
+        raise _refused("returned_token_ids", f"is given, but {name} has no logits of tokens to choose from",
+                       "Leave it out, or convert='auto' if you set that.")  # fmt: skip
     wrong, kind = _meaningless(classifier)
     for field in wrong:
         if getattr(asked, field) is not None:

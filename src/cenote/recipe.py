@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from . import conversion, hf, label_tokens, pairing, pooler, prompting, templates
 from . import modules as st
 from .checkpoint import Checkpoint, open_checkpoint
-from .classifying import Classifying, classifying
+from .classifying import Classifying, Made, classifying
 from .config import ModelSettings
 from .errors import BadInput, CheckpointError, ConfigError
 from .modules.late_interaction import LateInteraction, stanford
@@ -148,8 +148,7 @@ def resolve(checkpoint: Checkpoint, settings: ModelSettings) -> Recipe:
     sources: dict[str, str] = {"architecture": "config.json: architectures", "model_type": "config.json: model_type"}
     settings_st: Mapping[str, Any] = listed.settings if listed else {}
     name = str((raw.get("architectures") or [""])[0])
-    kind, tokens = _converted(listed, transformer, model, settings, sources)
-    classifier = classifying(models.heads(architecture, model), raw, settings_st, kind, tokens, settings, sources)
+    kind, classifier = _converted(listed, transformer, model, settings, sources)
     nature = model.nature
     asked = settings.pooler_config
     late = None if classifier else listed.late_interaction if listed else stanford(transformer)
@@ -205,17 +204,22 @@ def _converted(
     model: ModelConfig,
     settings: ModelSettings,
     sources: dict[str, str],
-) -> tuple[conversion.Kind, label_tokens.LabelTokens | None]:
-    """What the checkpoint is made into, and the words that it classifies by, if it does so by words."""
-    tokens = None
+) -> tuple[conversion.Kind, Classifying | None]:
+    """What the checkpoint is made into, and its classifier if it is made into one."""
+    from . import models
+
+    raw, tokens = transformer.config, None
     if settings.convert != "embed":
         words = open_checkpoint(settings.tokenizer) if settings.tokenizer else transformer
-        module = listed.logit_score if listed else None
-        tokens = label_tokens.find(transformer, words, module, listed is not None, model)
-    name = str((transformer.config.get("architectures") or [""])[0])
-    kind = conversion.kind_of(name, listed is not None and bool(listed.steps), tokens, settings, sources)
-    _check_belongs(listed, kind, transformer.config, settings)
-    return kind, tokens
+        module, returned = listed.logit_score if listed else None, settings.pooler_config.returned_token_ids
+        tokens = label_tokens.find(transformer, words, module, listed is not None, model, returned)
+    name, architecture = str((raw.get("architectures") or [""])[0]), models.find(raw)
+    reward = models.reward(architecture, name)
+    pools = listed is not None and bool(listed.steps)
+    kind = conversion.kind_of(name, pools, tokens, reward is not None, settings, sources)
+    _check_belongs(listed, kind, raw, settings)
+    made_of = Made(models.heads(architecture, model), tokens, reward)
+    return kind, classifying(made_of, raw, listed.settings if listed else {}, kind, settings, sources)
 
 
 def _chat_template(settings: ModelSettings, sources: dict[str, str]) -> str | None:

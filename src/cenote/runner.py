@@ -126,7 +126,8 @@ def load_model(recipe: Recipe, plan: Plan) -> tuple[models.Model, Classifier | N
         model = architecture.Model(recipe.model)
     heads = models.heads(architecture, recipe.model)
     label_rows = recipe.classifier.tokens if recipe.classifier else None
-    stages = heads[recipe.classifier.head] if recipe.classifier and label_rows is None else ()
+    reward = models.reward(architecture, recipe.architecture)
+    stages = reward.stages if reward else heads[recipe.classifier.head] if recipe.classifier and not label_rows else ()
     tensors = weights.stored_tensors(recipe.transformer) if models.stores(architecture) else ()
     rows = lm_head.wanted(architecture, label_rows)
     stored = weights.Stored(tensors, architecture.PREFIXES, stages, rows)
@@ -148,7 +149,7 @@ def load_model(recipe: Recipe, plan: Plan) -> tuple[models.Model, Classifier | N
         sizes = (recipe.model.hidden_size, num_labels)
         head = stored.head
         if label_rows is not None:
-            is_tied = recipe.transformer.config.get("tie_word_embeddings") is True
+            is_tied = recipe.transformer.config.get("tie_word_embeddings")
             stages = lm_head.STAGES
             head = lm_head.classifier(architecture, label_rows, stored.kept, is_tied=is_tied, name=recipe.name)
         classifier = build_classifier(stages, head, *sizes, plan.device, pooling=recipe.classifier.pooling)

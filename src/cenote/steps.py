@@ -202,6 +202,23 @@ Stages: TypeAlias = tuple[Stage | StageNorm, ...]
 """A classifier, from its first stage, which is linear, to its last, which gives one value per label."""
 
 
+@dataclass(frozen=True, slots=True)
+class Reward:
+    """The head of a reward model: values for each token.
+
+    Args:
+        stages: Its layers.
+        num_labels: How many values; its `config.json` does not say.
+        step_tag_id: Token that ends a step, so that only its positions have rows; None for all tokens.
+        raw: Whether values are given as they are where nobody asks for an activation.
+    """
+
+    stages: Stages
+    num_labels: int
+    step_tag_id: int | None = None
+    raw: bool = False
+
+
 def on_tokens(step: Step) -> bool:
     """Whether a step changes the rows of tokens; such steps stand before the pooling."""
     return isinstance(step, (WeightedLayerPooling, CNN, LSTM, WordWeights)) or getattr(step, "on", "row") == "tokens"

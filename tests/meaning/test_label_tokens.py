@@ -44,3 +44,9 @@ def test_a_token_that_the_head_has_no_row_for_is_refused(tiny: Tiny, tmp_path: P
     folder = modular(reranker(tiny("qwen3", head="causal_lm"), tmp_path / "m"), true=3, false=9999, messages=False)
     with pytest.raises(CenoteError, match=r"label tokens \[3, 9999\] are not all below 887"):
         LLM(str(folder))
+
+
+def test_a_head_that_is_not_tied_and_not_stored_stops_the_start(tiny: Tiny, tmp_path: Path) -> None:
+    source = reranker(tiny("qwen3", head="causal_lm", tie_word_embeddings=True), tmp_path / "m")
+    with pytest.raises(CenoteError, match=r"has no lm_head\.weight, of which its labels are rows"):
+        LLM(str(source), hf_overrides={**TWO, "tie_word_embeddings": False})

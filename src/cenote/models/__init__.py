@@ -3,11 +3,12 @@
 A file gives `Config.from_hf(raw)`, `Model(config)` whose `forward(packed)` returns `Hidden`, and as data `PREFIXES`
 (stripped from the names of stored tensors), `RENAME` (the rest of the way to our names), `IGNORED` (stored tensors
 that are of no use here, each with the reason) and `HEADS` (the classifier of whole texts, `sequence`, and of tokens,
-`token`; a function of the config where that says more of them); a language model also `LM_HEAD` (names of its head and
-of the table of words that the head may be tied to). Where there is no transformer it may also say that it `STORES` no
-tensors, that it is `SIZED_BY_WEIGHTS` (so `from_hf` finds the shapes of the stored tensors under `shapes`), and by
-`gathered(tensors)` how stored tensors become others. A family whose checkpoints say another's `model_type` tells them
-by `claims(raw)`. Nothing else in Cenote knows an architecture.
+`token`; a function of the config where that says more of them); a language model also `LM_HEAD` (names of its head
+and of the table of words that the head may be tied to) and `REWARDS` (classes of reward models and their heads).
+Where there is no transformer it may also say that it `STORES` no tensors, that it is `SIZED_BY_WEIGHTS` (so `from_hf`
+finds the shapes of the stored tensors under `shapes`), and by `gathered(tensors)` how stored tensors become others. A
+family whose checkpoints say another's `model_type` tells them by `claims(raw)`. Nothing else in Cenote knows an
+architecture.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .. import plugins
 from ..errors import UnknownArchitecture
 from ..layers.blocks import Hidden
 from ..layers.packed import Packed
-from ..steps import Nature, Stages
+from ..steps import Nature, Reward, Stages
 
 ALIASES: Final[Mapping[str, str]] = {
     "xlm-roberta": "roberta",
@@ -87,6 +88,12 @@ def heads(architecture: Architecture, config: ModelConfig) -> Mapping[str, Stage
     """The classifiers that the checkpoints of an architecture can have."""
     given = architecture.HEADS
     return given(config) if callable(given) else given
+
+
+def reward(architecture: Architecture, name: str) -> Reward | None:
+    """The head of the reward model that the family calls `name`, or None where that is no reward model."""
+    known: Mapping[str, Reward] = getattr(architecture, "REWARDS", {})
+    return known.get(name)
 
 
 def stores(architecture: Architecture) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from ..hf import Raw
+from ..steps import Reward, Stage
 from . import llama
 
 PREFIXES = llama.PREFIXES
@@ -14,6 +15,12 @@ RENAME = llama.RENAME
 IGNORED = llama.IGNORED
 HEADS = llama.HEADS
 LM_HEAD = llama.LM_HEAD
+_LAYERS = (Stage("score.0", activation="relu"), Stage("score.2"))
+REWARDS = {
+    "Qwen2ForRewardModel": Reward(_LAYERS, 1, raw=True),
+    "Qwen2ForProcessRewardModel": Reward(_LAYERS, 2, step_tag_id=151_651),
+}
+"""Qwen2.5-Math-RM and Qwen2.5-Math-PRM, as their cards and code have them."""
 
 
 @dataclass(frozen=True)

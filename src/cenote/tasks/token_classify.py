@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from ..types import ReadKey
+import numpy as np
+
+from ..types import Encoded, Input, Length, ReadKey
 from . import classify
 
 if TYPE_CHECKING:
@@ -13,19 +17,30 @@ if TYPE_CHECKING:
     from ..layers.heads import Heads
     from ..layers.pooling import Spans
     from ..recipe import Recipe
+    from ..tokenizer import Tokenizer
 
 NAME: Final = "token_classify"
 PER_TOKEN: Final = True
 
 Params = classify.Params
 default_params = classify.default_params
-encode = classify.encode
 shape = classify.shape
 
 
 def serves(recipe: Recipe) -> bool:
     """A checkpoint with a classifier, of tokens or of whole texts."""
     return recipe.classifier is not None
+
+
+def encode(
+    recipe: Recipe, tokenizer: Tokenizer, inputs: Sequence[Input], params: Params, length: Length
+) -> list[Encoded]:
+    """As `classify.encode`; where rows stand for steps, only those of the tokens that end one are given out."""
+    encoded = classify.encode(recipe, tokenizer, inputs, params, length)
+    tag = recipe.classifier.step_tag_id if recipe.classifier else None
+    if tag is None:
+        return encoded
+    return [replace(item, keep=np.flatnonzero(item.ids == tag).astype(np.int32)) for item in encoded]
 
 
 def read_key(recipe: Recipe, params: Params) -> ReadKey:
