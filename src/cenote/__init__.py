@@ -24,6 +24,8 @@ if TYPE_CHECKING:
         RerankResult,
         ScoringOutput,
         ScoringRequestOutput,
+        SparseEmbeddingOutput,
+        SparseEmbeddingRequestOutput,
     )
     from .types import Pair
 
@@ -45,6 +47,8 @@ _HOME = {
     "PoolingOutput": "outputs",
     "PoolingParams": "outputs",
     "PoolingRequestOutput": "outputs",
+    "SparseEmbeddingOutput": "outputs",
+    "SparseEmbeddingRequestOutput": "outputs",
 }
 
 __all__ = [
@@ -63,6 +67,8 @@ __all__ = [
     "RerankResult",
     "ScoringOutput",
     "ScoringRequestOutput",
+    "SparseEmbeddingOutput",
+    "SparseEmbeddingRequestOutput",
     "__version__",
 ]
 

@@ -10,9 +10,18 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, Literal, TypeVar, overload
 
 from . import options, prompting
-from .answers import as_array, classification_outputs, embedding_outputs, pooling_outputs, scoring_outputs
+from .answers import (
+    as_array,
+    check_output,
+    classification_outputs,
+    embedding_outputs,
+    pooling_outputs,
+    scoring_outputs,
+    sparse_answer,
+)
 from .calibration import in_precision
-from .llm import LLM, PIECE, PIECES_AHEAD, Output, Params, check_output
+from .llm import LLM, PIECE, PIECES_AHEAD, Output
+from .opened import Params
 from .outputs import (
     ClassificationRequestOutput,
     EmbeddingRequestOutput,
@@ -24,7 +33,8 @@ from .precisions import Precision, check
 from .recipe import Recipe
 from .started import Started
 from .types import FloatArray, Outcome
-from .uses import reward, score
+from .uses import fill_mask, reward, score
+from .uses.fill_mask import Filled, Targets
 from .uses.score import Plan, Scores
 
 T = TypeVar("T")
@@ -58,7 +68,8 @@ class AsyncLLM:
     ) -> list[PoolingRequestOutput]:
         """`LLM.encode`, awaited."""
         task = options.task_named(pooling_task, self.recipe)
-        return pooling_outputs(await self._run(prompts, task, pooling_params, **more))
+        outcome = await self._run(prompts, task, pooling_params, **more)
+        return pooling_outputs(outcome, options.sparse_size(task, self.recipe))
 
     async def encode_query(self, prompts: Any, **more: Any) -> list[PoolingRequestOutput]:
         """`LLM.encode_query`, awaited."""
@@ -133,12 +144,28 @@ class AsyncLLM:
             for started in ahead:
                 started.cancel()
 
+    async def embed_sparse(self, prompts: Any, *, output: Literal["objects", "csr"] = "objects", **more: Any) -> Any:
+        """`LLM.embed_sparse`, awaited."""
+        check_output(output, ("objects", "csr"))
+        options.check_served("sparse", self.recipe)
+        outcome = await self._run(prompts, "sparse", **more)
+        return sparse_answer(outcome, self.recipe, self._llm.engine.tokenizer, output)
+
     async def classify(self, prompts: Any, **more: Any) -> list[ClassificationRequestOutput]:
         """`LLM.classify`, awaited."""
         options.check_served("classify", self.recipe)
         outcome = await self._run(prompts, "classify", **more)
         assert self.recipe.classifier is not None
         return classification_outputs(outcome, self.recipe.classifier.labels)
+
+    async def fill_mask(
+        self, texts: str | Sequence[str], *, top_k: int = 5, targets: Targets = None, **more: Any
+    ) -> Filled:
+        """`LLM.fill_mask`, awaited."""
+        tokenizer = self._llm.engine.tokenizer
+        planned = fill_mask.plan(self.recipe, tokenizer, texts, top_k, targets)
+        outcome = await self._run(planned.texts, "token_classify", **more, **planned.options)
+        return fill_mask.finish(planned, tokenizer, outcome)
 
     async def reward(self, prompts: Any, **more: Any) -> list[PoolingRequestOutput]:
         """`LLM.reward`, awaited."""

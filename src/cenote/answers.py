@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .errors import BadInput
+from .errors import BadInput, MissingExtra
 from .outputs import (
     ClassificationOutput,
     ClassificationRequestOutput,
@@ -17,9 +18,16 @@ from .outputs import (
     PoolingRequestOutput,
     ScoringOutput,
     ScoringRequestOutput,
+    SparseEmbeddingOutput,
+    SparseEmbeddingRequestOutput,
 )
-from .types import FloatArray, Outcome
+from .sparse import Sparse, parted
+from .types import FloatArray, IntArray, Outcome
 from .uses.score import Plan, Scores, tokens_of
+
+if TYPE_CHECKING:
+    from .recipe import Recipe
+    from .tokenizer import Tokenizer
 
 _ids = itertools.count()
 
@@ -58,14 +66,78 @@ def scoring_outputs(planned: Plan, outcome: Outcome, scores: Scores, pad_id: int
     return outputs
 
 
-def pooling_outputs(outcome: Outcome) -> list[PoolingRequestOutput]:
-    """One object per input, its data a torch tensor: `[E]`, or `[T, E]` for tasks with a row per token."""
+def pooling_outputs(outcome: Outcome, sparse_size: int | None = None) -> list[PoolingRequestOutput]:
+    """One object per input, its data a torch tensor: `[E]`, or `[T, E]` for tasks with a row per token.
+
+    Args:
+        sparse_size: For the task `sparse` how many dimensions there are: each tensor is sparse, and has one axis.
+    """
     import torch
 
+    def tensor(row: FloatArray) -> torch.Tensor:
+        if sparse_size is None:
+            return torch.from_numpy(row)
+        indices, values = parted(row)
+        at = torch.from_numpy(indices.astype(np.int64))[None]
+        return torch.sparse_coo_tensor(at, torch.from_numpy(values), (sparse_size,), check_invariants=True)
+
     return [
-        PoolingRequestOutput(str(next(_ids)), PoolingOutput(torch.from_numpy(row)), **_about(outcome, index))
+        PoolingRequestOutput(str(next(_ids)), PoolingOutput(tensor(row)), **_about(outcome, index))
         for index, row in enumerate(outcome.rows)
     ]
+
+
+def sparse_answer(outcome: Outcome, recipe: Recipe, tokenizer: Tokenizer, output: str) -> Any:
+    """Rows of the task `sparse`: one object per input, or one array where `output` is `csr`."""
+    sparse = recipe.sparse
+    assert sparse is not None
+    if output == "csr":
+        return _as_csr(outcome, sparse.size)
+    return [
+        SparseEmbeddingRequestOutput(
+            str(next(_ids)),
+            SparseEmbeddingOutput(vector.indices.tolist(), vector.values.tolist(), vector.tokens, sparse.size),
+            **_about(outcome, index),
+        )
+        for index, vector in enumerate(sparse_vectors(outcome, sparse, tokenizer))
+    ]
+
+
+class SparseVector(NamedTuple):
+    """One row of the task `sparse`: ascending dimensions, their values, and their words where they are words."""
+
+    indices: IntArray
+    values: FloatArray
+    tokens: list[str] | None
+
+
+def sparse_vectors(outcome: Outcome, sparse: Sparse, tokenizer: Tokenizer) -> list[SparseVector]:
+    """One per input of the task `sparse`."""
+    rows = [parted(row) for row in outcome.rows]
+    return [SparseVector(at, values, tokenizer.words(at.tolist()) if sparse.of_words else None) for at, values in rows]
+
+
+def check_output(output: str, forms: Sequence[str] = ("objects", "numpy")) -> None:
+    """Raise `BadInput` where `output` is none of the forms."""
+    if output not in forms:
+        raise BadInput(f"output={output!r}.", allowed=f"It is {' or '.join(forms)}.", param="output")
+
+
+def _as_csr(outcome: Outcome, size: int) -> Any:
+    """Rows of the task `sparse` as one `scipy.sparse.csr_array`, float32 `[N, size]`.
+
+    Raises:
+        MissingExtra: scipy is not installed.
+    """
+    try:
+        from scipy.sparse import csr_array
+    except ImportError as error:
+        raise MissingExtra("output='csr' needs scipy.", fix="Install cenote[sparse].", param="output") from error
+    rows = [parted(row) for row in outcome.rows]
+    starts = np.cumsum([0, *(len(indices) for indices, _ in rows)])
+    indices = np.concatenate([indices for indices, _ in rows])
+    values = np.concatenate([values for _, values in rows])
+    return csr_array((values, indices, starts), shape=(len(rows), size))
 
 
 def as_array(outcome: Outcome) -> FloatArray:

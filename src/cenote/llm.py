@@ -2,48 +2,44 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, overload
+from typing import Any, Final, Literal, overload
 
-import numpy as np
-from numpy.typing import NDArray
-
-from . import conversion, inputs, options, prompting
-from .answers import as_array, classification_outputs, embedding_outputs, pooling_outputs, scoring_outputs
+from . import options, prompting
+from .answers import (
+    as_array,
+    check_output,
+    classification_outputs,
+    embedding_outputs,
+    pooling_outputs,
+    scoring_outputs,
+    sparse_answer,
+)
 from .calibration import in_precision
-from .config import OnLong
-from .errors import BadInput
+from .opened import Opened, Params
 from .outputs import (
     ClassificationRequestOutput,
     EmbeddingRequestOutput,
-    PoolingParams,
     PoolingRequestOutput,
     RerankResult,
     ScoringRequestOutput,
 )
 from .precisions import Precision, check
-from .registry import Registry
-from .started import Part, Started, UseTqdm, score_parts
-from .types import FloatArray, Input, Length
-from .uses import late_chunks, reward, score
-from .uses.score import Plan
-
-if TYPE_CHECKING:
-    from .engine import Engine
-    from .recipe import Recipe
+from .started import Started, UseTqdm
+from .types import FloatArray
+from .uses import fill_mask, late_chunks, reward, score
+from .uses.fill_mask import Filled, Targets
 
 Output = Literal["objects", "numpy"]
-Params = PoolingParams | Sequence[PoolingParams] | None
 
 # Inputs of one piece of a stream, and how many pieces may be under way; together they bound its memory.
 PIECE: Final = 1024
 PIECES_AHEAD: Final = 4
 
 
-class LLM:
+class LLM(Opened):
     """A pooling model in this process; its methods may be called from several threads at once.
 
     Methods take these arguments alike:
@@ -70,36 +66,6 @@ class LLM:
         CenoteError: The model cannot be found or served, or a setting is not allowed; the message says which and why.
     """
 
-    def __init__(self, model: str = "", *, runner: str = "auto", task: str | None = None, **settings: Any) -> None:
-        if task is not None:
-            options.old_task(task)
-        conversion.check_runner(runner)
-        self.settings, machine = options.llm_settings({**settings, "model": model, "runner": runner})
-        self._registry = Registry(machine)
-        try:
-            self.engine: Engine = self._registry.open(self.settings)
-        except BaseException:
-            self._registry.close()
-            raise
-
-    @property
-    def recipe(self) -> Recipe:
-        """Everything that was decided about the checkpoint."""
-        return self.engine.recipe
-
-    @property
-    def fingerprint(self) -> str:
-        """32 hexadecimal digits that stand for all that decides the vectors; the first time it reads the weights again.
-
-        Keep it with an index: where it changed, so did the model, its pooling, its prompts or its precision.
-        """
-        assert self.engine.fingerprint is not None
-        return self.engine.fingerprint.value()
-
-    def get_supported_tasks(self) -> tuple[str, ...]:
-        """What the model can be read as; all of it at once."""
-        return self.recipe.tasks
-
     def encode(
         self,
         prompts: Any,
@@ -119,7 +85,7 @@ class LLM:
         """
         task = options.task_named(pooling_task, self.recipe)
         started = self.start(prompts, task, pooling_params, lora_request, tokenization_kwargs, **more)
-        return pooling_outputs(started.finish(use_tqdm))
+        return pooling_outputs(started.finish(use_tqdm), options.sparse_size(task, self.recipe))
 
     def encode_query(self, prompts: Any, **more: Any) -> list[PoolingRequestOutput]:
         """`encode` of queries as the model's own task: a vector per prompt, or late interaction's vector per token."""
@@ -257,6 +223,21 @@ class LLM:
             self.recipe, self.engine.tokenizer, planned, outcome.rows[0], outcome.encoded[0], asked
         )
 
+    def embed_sparse(
+        self, prompts: Any, *, output: Literal["objects", "csr"] = "objects", use_tqdm: UseTqdm = True, **more: Any
+    ) -> Any:
+        """One sparse vector per prompt, in order: a weight for each word of the vocabulary, most of them zero.
+
+        Args:
+            output: `objects` for a list of `SparseEmbeddingRequestOutput`, or `csr` for one `scipy.sparse.csr_array`,
+                float32 `[N, V]`.
+            more: `tokenization_kwargs`, and the fields of `tasks.sparse.Params`: `top_k`, `threshold`, `prompt_name`.
+        """
+        check_output(output, ("objects", "csr"))
+        options.check_served("sparse", self.recipe)
+        outcome = self.start(prompts, "sparse", **more).finish(use_tqdm)
+        return sparse_answer(outcome, self.recipe, self.engine.tokenizer, output)
+
     def classify(self, prompts: Any, *, use_tqdm: UseTqdm = True, **more: Any) -> list[ClassificationRequestOutput]:
         """One value per label for each prompt, in order.
 
@@ -270,6 +251,27 @@ class LLM:
         outcome = self.start(prompts, "classify", **more).finish(use_tqdm)
         assert self.recipe.classifier is not None
         return classification_outputs(outcome, self.recipe.classifier.labels)
+
+    def fill_mask(
+        self,
+        texts: str | Sequence[str],
+        *,
+        top_k: int = 5,
+        targets: Targets = None,
+        use_tqdm: UseTqdm = True,
+        **more: Any,
+    ) -> Filled:
+        """The likeliest words in the place of each mask, from likely to unlikely; a text alone is answered alone.
+
+        Args:
+            texts: One text or several, each with at least one mask token; one with several has a list for each.
+            top_k: How many words each mask gets.
+            targets: The only words that are looked at; of one that is no token its first token.
+            more: `tokenization_kwargs`.
+        """
+        planned = fill_mask.plan(self.recipe, self.engine.tokenizer, texts, top_k, targets)
+        started = self.start(planned.texts, "token_classify", **more, **planned.options)
+        return fill_mask.finish(planned, self.engine.tokenizer, started.finish(use_tqdm))
 
     def reward(self, prompts: Any, *, use_tqdm: UseTqdm = True, **more: Any) -> list[PoolingRequestOutput]:
         """Raw values of a classifier, per text or per token as the checkpoint has them; one output per prompt.
@@ -322,77 +324,3 @@ class LLM:
         planned, started = self.start_score(query, documents, **more)
         scores = score.finish(self.recipe, planned, started.finish(use_tqdm))
         return score.ranking(scores, documents, top_n, min_score)
-
-    def start(
-        self,
-        prompts: Any,
-        task: str,
-        pooling_params: Params = None,
-        lora_request: None = None,
-        tokenization_kwargs: Mapping[str, Any] | None = None,
-        use_cache: bool = True,
-        on_long: OnLong | None = None,
-        chunk_overlap: int | None = None,
-        **more: Any,
-    ) -> Started:
-        """Hand in prompts without waiting for the answers."""
-        parsed = inputs.parse(prompts)
-        length, special = self._length(lora_request, tokenization_kwargs, on_long, chunk_overlap)
-        params = options.task_params(task, pooling_params, len(parsed), special, more)
-
-        submit = functools.partial(self.engine.submit, length=length, lane="bulk", wait=True, use_cache=use_cache)
-
-        def part(where: NDArray[np.intp], given: Sequence[Input], one: Any) -> Part:
-            return Part(where, submit(task, given, one))
-
-        if len(params) == 1:
-            return Started([part(np.arange(len(parsed)), parsed, params[0])])
-        groups: dict[Any, list[int]] = {}
-        for position, one in enumerate(params):
-            groups.setdefault(one, []).append(position)
-        for one in groups:
-            one.check(self.recipe)
-        return Started.of(
-            part(np.array(where, np.intp), [parsed[i] for i in where], one) for one, where in groups.items()
-        )
-
-    def start_score(
-        self,
-        data_1: Any,
-        data_2: Any,
-        *,
-        pooling_params: PoolingParams | None = None,
-        lora_request: None = None,
-        tokenization_kwargs: Mapping[str, Any] | None = None,
-        chat_template: str | None = None,
-        use_cache: bool = True,
-        **more: Any,
-    ) -> tuple[Plan, Started]:
-        """Hand in pairs without waiting for the scores."""
-        length, special = self._length(lora_request, tokenization_kwargs)
-        how = options.score_options(pooling_params, chat_template, special, more)
-        planned = score.plan(self.recipe, self.engine.tokenizer, data_1, data_2, how)
-        submit = functools.partial(self.engine.submit, length=length, lane="bulk", wait=True, use_cache=use_cache)
-        return planned, Started.of(score_parts(planned, submit))
-
-    def _length(
-        self, lora_request: None, tokenization_kwargs: Mapping[str, Any] | None, *asked: Any
-    ) -> tuple[Length, bool]:
-        default = options.default_length(lora_request, self.settings.on_long, *asked)
-        return options.tokenization(tokenization_kwargs, self.recipe, default)
-
-    def close(self) -> None:
-        """Stop the threads; what is under way ends with `Unavailable`. The weights go with this object."""
-        self._registry.close()
-
-    def __enter__(self) -> LLM:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def check_output(output: str) -> None:
-    """Raise `BadInput` where `output` is no form of output."""
-    if output not in ("objects", "numpy"):
-        raise BadInput(f"output={output!r}.", allowed="It is objects or numpy.", param="output")

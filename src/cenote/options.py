@@ -75,6 +75,7 @@ _POOLING_NAMES: Final[Mapping[str, Mapping[str, str]]] = {
     "token_embed": _TOKEN_EMBED,
     "classify": _CLASSIFY,
     "token_classify": _CLASSIFY,
+    "sparse": {},
 }
 
 
@@ -105,7 +106,7 @@ def _is_harmless(value: Any) -> bool:
     return value is not True and value in _HARMLESS
 
 
-_CALLED: Final = {"embed": "Embedding", "classify": "Classification"}
+_CALLED: Final = {"embed": "Embedding", "classify": "Classification", "sparse": "Sparse embedding"}
 
 
 def check_served(task: str, recipe: Recipe) -> None:
@@ -117,6 +118,11 @@ def check_served(task: str, recipe: Recipe) -> None:
             fix="Name a checkpoint that has it.",
             param="model",
         )
+
+
+def sparse_size(task: str, recipe: Recipe) -> int | None:
+    """How many dimensions the sparse rows of `task` have; None for another task."""
+    return recipe.sparse.size if task == "sparse" and recipe.sparse is not None else None
 
 
 def task_named(name: str | None, recipe: Recipe) -> str:

@@ -20,7 +20,7 @@ class PoolingOutput:
     """Pooled data of any task.
 
     Args:
-        data: float32 tensor, `[E]` for one vector per input.
+        data: float32 tensor, `[E]` for one vector per input; a sparse one `[V]` for the task `sparse`.
     """
 
     data: torch.Tensor
@@ -28,7 +28,7 @@ class PoolingOutput:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, PoolingOutput) or self.data.shape != other.data.shape:
             return False
-        return bool((self.data == other.data).all())
+        return bool((self.data.to_dense() == other.data.to_dense()).all())
 
 
 @dataclass(slots=True, repr=False)
@@ -48,6 +48,26 @@ class EmbeddingOutput:
 
     def __repr__(self) -> str:
         return f"EmbeddingOutput(hidden_size={self.hidden_size})"
+
+
+@dataclass(slots=True, repr=False)
+class SparseEmbeddingOutput:
+    """One sparse vector: what is not zero, by dimension.
+
+    Args:
+        indices: Numbers of the dimensions, ascending.
+        values: One for each.
+        tokens: The vocabulary's spelling of each dimension; None where dimensions are no words.
+        size: How many dimensions there are.
+    """
+
+    indices: list[int]
+    values: list[float]
+    tokens: list[str] | None
+    size: int
+
+    def __repr__(self) -> str:
+        return f"SparseEmbeddingOutput(active={len(self.indices)}, size={self.size})"
 
 
 @dataclass(slots=True, repr=False)
@@ -168,6 +188,12 @@ class ClassificationRequestOutput(RequestOutput[ClassificationOutput]):
     def from_base(cls, base: PoolingRequestOutput) -> ClassificationRequestOutput:
         """An answer of `LLM.encode`; raises `BadInput` where its data is no vector."""
         return base.as_other(cls, ClassificationOutput(base.vector("probability")))
+
+
+class SparseEmbeddingRequestOutput(RequestOutput[SparseEmbeddingOutput]):
+    """The answer of `LLM.embed_sparse`."""
+
+    __slots__ = ()
 
 
 class ScoringRequestOutput(RequestOutput[ScoringOutput]):

@@ -70,6 +70,7 @@ def steps(
     listed: Modules | None,
     late: LateInteraction | None,
     classifier: Classifying | None,
+    why_none: str | None,
     transformer: Checkpoint,
     nature: Nature,
     asked: PoolerConfig,
@@ -77,15 +78,18 @@ def steps(
 ) -> tuple[tuple[Step, ...], bool]:
     """The steps of an embedder, and whether a Normalize ends them, which is not among them.
 
+    Args:
+        why_none: Why what is no classifier is no embedder either, or None.
+
     Raises:
         CheckpointError: The steps are not those that sentence-transformers would take.
         ConfigError: As `check`.
     """
     check(asked, classifier, transformer.name)
     sources["late_interaction"] = "none: it has one row per text"
-    if classifier is not None:
-        names = ("steps", "normalize", "embedding_size")
-        sources.update(dict.fromkeys(names, "none: the checkpoint is a classifier"))
+    why_none = why_none if classifier is None else "the checkpoint is a classifier"
+    if why_none is not None:
+        sources.update(dict.fromkeys(("steps", "normalize", "embedding_size"), f"none: {why_none}"))
         return (), False
     if late is not None:
         return _late_steps(listed, transformer, asked, sources)
@@ -254,7 +258,8 @@ def default_task(recipe: Recipe, asked: str | None, sources: dict[str, str]) -> 
     """
     if asked is None:
         sources["default_task"] = "default: the first that the checkpoint serves"
-        return recipe.tasks[0]
+        sparse_alone = recipe.sparse is not None and "embed" not in recipe.tasks
+        return "sparse" if sparse_alone else recipe.tasks[0]
     task, warning = renamed_task(asked, recipe)
     if task not in recipe.tasks:
         raise UnsupportedTask(
@@ -273,7 +278,7 @@ def renamed_task(task: str, recipe: Recipe) -> tuple[str, str]:
     """
     classifier = recipe.classifier
     is_cross_encoder = classifier is not None and classifier.head == "sequence" and len(classifier.labels) == 1
-    per_token = "token_classify" if "token_classify" in recipe.tasks else "token_embed"
+    per_token = "token_classify" if classifier is not None else "token_embed"
     new = {
         "embedding": "embed",
         "score": "classify" if is_cross_encoder else "embed",

@@ -5,21 +5,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from . import conversion, hf, label_tokens, pairing, pooler, prompting, templates
+from . import conversion, hf, label_tokens, pairing, pooler, prompting, sparse, templates
 from . import modules as st
 from .checkpoint import Checkpoint, open_checkpoint
 from .classifying import Classifying, Made, classifying
 from .config import ModelSettings
 from .errors import BadInput, CheckpointError, ConfigError
 from .modules.late_interaction import LateInteraction, stanford
-from .steps import Nature, Pooling, Step, WordWeights
+from .sparse import Sparse
+from .steps import MaskedLM, Nature, Pooling, Step, WordWeights
 from .tasks import TASKS, embed, find
 
 if TYPE_CHECKING:
-    from .models import ModelConfig
+    from .models import Architecture, ModelConfig
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +62,8 @@ class Recipe:
         similarity: The similarity that the checkpoint names.
         matryoshka_dims: Sizes that rows may be cut to; () for none, None for any.
         classifier: What its logits mean; None for an embedder.
+        masked_lm: Its masked-language-model head; None where it has none or nothing reads it.
+        sparse: What makes its sparse rows; None where it has none.
         dimensions: Size that rows are cut to where a request names none; None for the full size.
         max_embed_len: Longest input of the embedding routes in tokens; None for `max_len`.
         late_interaction: How a late-interaction model reads queries and documents; None for any other model.
@@ -97,6 +100,8 @@ class Recipe:
     chunk_overlap: int
     classifier: Classifying | None
     late_interaction: LateInteraction | None
+    masked_lm: MaskedLM | None
+    sparse: Sparse | None
     chat_template: str | None
     pair_template: str | None
     default_task: str
@@ -121,6 +126,8 @@ class Recipe:
     def decided(self) -> dict[str, tuple[Any, str]]:
         """Name of a value -> the value in plain types, and where it comes from; what `cenote inspect` prints."""
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _NOT_TOLD}
+        values["masked_lm"] = None if self.masked_lm is None else self.masked_lm.decoder
+        values["sparse"] = None if self.sparse is None else f"{self.sparse.size} dimensions, {self.sparse.step}"
         values["pooling"] = (
             " and ".join(self.pooling.modes) if self.pooling else "bag" if "embed" in self.tasks else None
         )
@@ -143,19 +150,17 @@ def resolve(checkpoint: Checkpoint, settings: ModelSettings) -> Recipe:
     transformer = _backbone(checkpoint, listed, settings)
     raw = transformer.config
     architecture = models.find(raw)
-    sized = {"shapes": weights.shapes(transformer)} if models.sized_by_weights(architecture) else {}
-    model = architecture.Config.from_hf({**raw, **sized})
+    model = _model_config(architecture, transformer)
     sources: dict[str, str] = {"architecture": "config.json: architectures", "model_type": "config.json: model_type"}
     settings_st: Mapping[str, Any] = listed.settings if listed else {}
     name = str((raw.get("architectures") or [""])[0])
     kind, classifier = _converted(listed, transformer, model, settings, sources)
-    nature = model.nature
-    asked = settings.pooler_config
+    nature, asked = model.nature, settings.pooler_config
     late = None if classifier else listed.late_interaction if listed else stanford(transformer)
-    steps, normalize = pooler.steps(listed, late, classifier, transformer, nature, asked, sources)
+    words = _words(not (listed or classifier or late), architecture, name, model, transformer, sources)
+    steps, normalize = pooler.steps(listed, late, classifier, words.alone, transformer, nature, asked, sources)
     prompts, default_prompt = _prompts(settings_st, raw, late, sources)
-    sources["do_lower_case"] = "sentence_bert_config.json" if listed and listed.first.do_lower_case else "default"
-    sources |= {"causal": nature.causal_source, "stored_dtype": "the weights"}
+    _say_sources(listed, nature, sources)
     chat_template = _chat_template(settings, sources)
     stored_dtype = weights.stored_dtype(transformer) if models.stores(architecture) else "float32"
     max_len = _max_len(settings, listed, transformer, model, sources)
@@ -183,6 +188,8 @@ def resolve(checkpoint: Checkpoint, settings: ModelSettings) -> Recipe:
         **pooler.lengths(settings, max_len, sources),
         classifier=classifier,
         late_interaction=late,
+        masked_lm=words.masked_lm,
+        sparse=words.sparse,
         chat_template=chat_template,
         pair_template=pairing.template_of(transformer, listed, classifier, chat_template, sources),
         default_task="",
@@ -225,6 +232,33 @@ def _converted(
 def _chat_template(settings: ModelSettings, sources: dict[str, str]) -> str | None:
     sources["chat_template"] = "default: the tokenizer's" if settings.chat_template is None else "user"
     return None if settings.chat_template is None else templates.from_setting(settings.chat_template)
+
+
+def _model_config(architecture: Architecture, transformer: Checkpoint) -> ModelConfig:
+    from . import models, weights
+
+    sized = {"shapes": weights.shapes(transformer)} if models.sized_by_weights(architecture) else {}
+    return architecture.Config.from_hf({**transformer.config, **sized})
+
+
+def _words(
+    plain: bool,
+    architecture: Architecture,
+    name: str,
+    model: ModelConfig,
+    transformer: Checkpoint,
+    sources: dict[str, str],
+) -> sparse.Reading:
+    from . import weights
+
+    is_stored = partial(weights.stores, transformer, architecture.PREFIXES)
+    return sparse.reading(plain, name, model, is_stored, sources)
+
+
+def _say_sources(listed: st.Modules | None, nature: Nature, sources: dict[str, str]) -> None:
+    sources["do_lower_case"] = "sentence_bert_config.json" if listed and listed.first.do_lower_case else "default"
+    sources["causal"] = nature.causal_source
+    sources["stored_dtype"] = "the weights"
 
 
 def _completed(found: Recipe, asked_task: str | None, sources: dict[str, str]) -> Recipe:

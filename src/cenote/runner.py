@@ -16,8 +16,10 @@ from .errors import CheckpointError
 from .layers.blocks import Hidden
 from .layers.heads import Classifier, Head, Heads, build, build_classifier
 from .layers.linear import prepare
+from .layers.masked_lm import MaskedLMHead, build_masked_lm
 from .layers.packed import Packed, Wanted
 from .layers.pooling import Spans
+from .layers.sparse import build_sparse
 from .layers.token_steps import TokenRows
 from .recipe import Recipe
 from .steps import CNN, LSTM, Dense, LayerNorm, Stages, WeightedLayerPooling, WordWeights, layers_read
@@ -45,8 +47,8 @@ class Runner:
         self.threads_per_worker = self.plan.threads_per_worker
         self.max_batch_tokens = self.plan.max_batch_tokens
         with torch.inference_mode():
-            self._model, classifier = load_model(recipe, self.plan)
-            self._heads = Heads(None if classifier else self._load_steps(), classifier)
+            self._model, head = load_model(recipe, self.plan)
+            self._heads = self._load_heads(head)
             self._layers = tuple(number for step in recipe.steps for number in layers_read(step))
             if self._layers:
                 self._check_layers()
@@ -58,6 +60,15 @@ class Runner:
             packed = Packed.of(batch, self.device, wanted, self._layers)
             tokens = self._token_rows(batch, packed, wanted, self._model(packed))
             return [self._read(batch, tokens, key) for key in dict.fromkeys(batch.reads)]
+
+    def _load_heads(self, head: Classifier | MaskedLMHead | None) -> Heads:
+        masked_lm = head if isinstance(head, MaskedLMHead) else None
+        return Heads(
+            pooled=self._load_steps() if {"embed", "token_embed"} & set(self.recipe.tasks) else None,
+            classifier=head if isinstance(head, Classifier) else None,
+            masked_lm=masked_lm,
+            sparse=None if self.recipe.sparse is None else build_sparse(self.recipe.sparse.step, masked_lm),
+        )
 
     def _load_steps(self) -> Head:
         tensors: dict[str, Iterable[tuple[str, Tensor]]] = {}
@@ -105,18 +116,18 @@ class Runner:
         if len(seqs) < batch.num_seqs:
             spans = spans.of_seqs(torch.from_numpy(seqs).long().to(self.device))
         task = find(key.task)
-        read: FloatArray = task.read(self._heads, tokens.rows_QD, spans, key).float().cpu().numpy()
-        if not task.PER_TOKEN:
-            return Rows(seqs, read)
-        lengths = np.diff(batch.bounds)[seqs]
+        read = task.read(self._heads, tokens.rows_QD, spans, key)
+        if isinstance(read, Tensor):
+            return Rows(seqs, _on_cpu(read))
+        ends = np.cumsum(read.lengths_S.cpu().numpy())
         keeps = [batch.keep[seq] if batch.keep else None for seq in seqs.tolist()]
         # Copies, so that one short text does not hold the rows of its whole batch.
-        parts = zip(np.split(read, np.cumsum(lengths)[:-1]), keeps, strict=True)
+        parts = zip(np.split(_on_cpu(read.rows_nE), ends[:-1]), keeps, strict=True)
         return Rows(seqs, [part.copy() if keep is None else part[keep] for part, keep in parts])
 
 
-def load_model(recipe: Recipe, plan: Plan) -> tuple[models.Model, Classifier | None]:
-    """The backbone of `recipe`, and its classifier if it is one, with their weights, ready to run.
+def load_model(recipe: Recipe, plan: Plan) -> tuple[models.Model, Classifier | MaskedLMHead | None]:
+    """The backbone of `recipe`, and what stands on it in the same files, with their weights, ready to run.
 
     Raises:
         WeightMismatch: Weights and architecture do not fit together.
@@ -128,9 +139,10 @@ def load_model(recipe: Recipe, plan: Plan) -> tuple[models.Model, Classifier | N
     label_rows = recipe.classifier.tokens if recipe.classifier else None
     reward = models.reward(architecture, recipe.architecture)
     stages = reward.stages if reward else heads[recipe.classifier.head] if recipe.classifier and not label_rows else ()
+    names = recipe.masked_lm.names if recipe.masked_lm else tuple(f"{stage.name}." for stage in stages)
     tensors = weights.stored_tensors(recipe.transformer) if models.stores(architecture) else ()
     rows = lm_head.wanted(architecture, label_rows)
-    stored = weights.Stored(tensors, architecture.PREFIXES, stages, rows)
+    stored = weights.Stored(tensors, architecture.PREFIXES, names, rows)
     weights.load(
         model,
         models.gathered(architecture, stored.backbone()),
@@ -142,18 +154,21 @@ def load_model(recipe: Recipe, plan: Plan) -> tuple[models.Model, Classifier | N
         name=recipe.name,
     )
     prepare(model)
-    classifier = None
-    if recipe.classifier:
+    head: Classifier | MaskedLMHead | None = None
+    if recipe.masked_lm:
+        words_VE = model.get_parameter(recipe.masked_lm.table)
+        head = build_masked_lm(recipe.masked_lm, stored.head, words_VE, recipe.model.hidden_size)
+    elif recipe.classifier:
         num_labels = len(recipe.classifier.labels)
         activations.check(recipe.classifier.activation, num_labels)
         sizes = (recipe.model.hidden_size, num_labels)
-        head = stored.head
+        found = stored.head
         if label_rows is not None:
             is_tied = recipe.transformer.config.get("tie_word_embeddings")
             stages = lm_head.STAGES
-            head = lm_head.classifier(architecture, label_rows, stored.kept, is_tied=is_tied, name=recipe.name)
-        classifier = build_classifier(stages, head, *sizes, plan.device, pooling=recipe.classifier.pooling)
-    return model.eval(), classifier
+            found = lm_head.classifier(architecture, label_rows, stored.kept, is_tied=is_tied, name=recipe.name)
+        head = build_classifier(stages, found, *sizes, plan.device, pooling=recipe.classifier.pooling)
+    return model.eval(), head
 
 
 def _unread(recipe: Recipe, heads: Mapping[str, Stages]) -> list[tuple[str, str]]:
@@ -165,3 +180,8 @@ def _unread(recipe: Recipe, heads: Mapping[str, Stages]) -> list[tuple[str, str]
         return []
     names = {stage.name for stages in heads.values() for stage in stages}
     return [(rf"^{re.escape(name)}\.(weight|bias)$", "a classifier that the modules do not read") for name in names]
+
+
+def _on_cpu(rows: Tensor) -> FloatArray:
+    found: FloatArray = rows.float().cpu().numpy()
+    return found

@@ -172,6 +172,51 @@ class HeadRows:
 
 
 @dataclass(frozen=True, slots=True)
+class MaskedLM:
+    """A masked-language-model head: a linear layer, an activation, a norm, and a product with a table of words.
+
+    Args:
+        dense, norm, decoder: Names of their stored tensors, without the family's prefix and without `.weight`.
+        bias: Name of the bias of the product, where it is not stored under `decoder`.
+        size: Columns of the table of words, which the linear layer ends in.
+        activation: One of `layers.linear.ACTIVATIONS`.
+        norm_eps: Added to the variance in the norm.
+        table: Our name of the words' embeddings, which are the table where none is stored for the head.
+        may_lack_bias: Whether biases that are not stored are none; else they are missing.
+    """
+
+    dense: str
+    norm: str
+    decoder: str
+    bias: str
+    size: int
+    activation: str
+    norm_eps: float
+    table: str = "embeddings.words.weight"
+    may_lack_bias: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Beginnings of the names of its stored tensors, without the family's prefix."""
+        return f"{self.dense}.", f"{self.norm}.", f"{self.decoder}.", self.bias
+
+
+@dataclass(frozen=True, slots=True)
+class Splade:
+    """Logits of a masked-language-model head to one weight per word (SPLADE, arXiv 2109.10086).
+
+    Args:
+        pooling: How weights of tokens become one: the largest, or their sum.
+        num_logs: How often the logarithm of 1 + x is taken; twice in OpenSearch's models (arXiv 2504.14839).
+        path: Folder of the module, relative to the checkpoint.
+    """
+
+    pooling: Literal["max", "sum"] = "max"
+    num_logs: Literal[1, 2] = 1
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Nature:
     """What a backbone is beyond its sizes; the defaults are an encoder's.
 
@@ -184,6 +229,7 @@ class Nature:
         prunes: Whether it computes wanted rows alone where only some are read.
         normalizes: Whether rows have unit length where the checkpoint has no `modules.json`.
         logit_softcap: Bound that the logits of a language-model head are bent under, or None.
+        masked_lm: The head of the family's masked language models; None where it has none.
     """
 
     causal: bool = False
@@ -194,6 +240,7 @@ class Nature:
     prunes: bool = True
     normalizes: bool = True
     logit_softcap: float | None = None
+    masked_lm: MaskedLM | None = None
 
 
 Step: TypeAlias = Pooling | Bag | Dense | LayerNorm | Normalize | WeightedLayerPooling | CNN | LSTM | WordWeights

@@ -207,6 +207,10 @@ class Tokenizer:
         """Id of a token by the vocabulary's own spelling; None where there is none."""
         return self._backend.id_of(token)
 
+    def words(self, ids: Sequence[int]) -> list[str]:
+        """`token_strings` of ids that a model knows; "" for one that the tokenizer does not know."""
+        return [self._backend.token(i) if i < self.vocab_size else "" for i in ids]
+
     def _prompt_length(self, prefix: str, add_special_tokens: bool = True) -> int:
         """How many leading tokens a prefix takes, special tokens before it included.
 

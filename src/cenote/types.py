@@ -152,10 +152,12 @@ class ReadKey(NamedTuple):
     Args:
         task: Name of a task.
         pooling: Name of the pooling, "" for the checkpoint's own.
+        token_id: Only the rows of this token are read; None for those of all tokens.
     """
 
     task: str
     pooling: str = ""
+    token_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

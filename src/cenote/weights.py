@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from .checkpoint import Checkpoint
 from .errors import CheckpointError, WeightMismatch
 from .layers.linear import Linear
-from .steps import Stages
 
 # Names that TensorFlow's checkpoints gave to layer norms, still found in old folders.
 _LEGACY: Final = ((r"\.gamma$", ".weight"), (r"\.beta$", ".bias"))
@@ -67,16 +66,16 @@ def stored_shapes(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
 
 
 class Stored:
-    """The stored tensors in one pass, those of a classifier set aside.
+    """The stored tensors in one pass, those of a head set aside.
 
     Args:
         tensors: Names and tensors.
-        prefixes: Of the family, stripped from the names of the classifier's tensors.
-        stages: Of the classifier.
+        prefixes: Of the family, stripped from the names of the head's tensors.
+        names: How the names of the head's tensors begin.
         rows: Names of matrices, without prefix -> the rows of them that are kept too.
 
     Attributes:
-        head: Name, without prefix -> tensor of the classifier; filled while `backbone` runs.
+        head: Name, without prefix -> tensor of the head; filled while `backbone` runs.
         kept: The same of the matrices in `rows`, those rows only.
     """
 
@@ -84,18 +83,18 @@ class Stored:
         self,
         tensors: Iterable[tuple[str, Tensor]],
         prefixes: Sequence[str],
-        stages: Stages,
+        names: Sequence[str],
         rows: Mapping[str, Sequence[int]] = MappingProxyType({}),
     ) -> None:
         self.head: dict[str, Tensor] = {}
         self.kept: dict[str, Tensor] = {}
         self._tensors, self._prefixes, self._rows = tensors, prefixes, rows
-        self._names = tuple(f"{stage.name}." for stage in stages)
+        self._names = tuple(names)
 
     def backbone(self) -> Iterator[tuple[str, Tensor]]:
         """Names and tensors of everything else."""
         for stored, tensor in self._tensors:
-            name = _stripped(stored, self._prefixes)
+            name = _renamed(stored, self._prefixes, ())
             if name in self._rows:
                 self.kept[name] = tensor[list(self._rows[name])].float()
             if self._names and name.startswith(self._names):
@@ -127,6 +126,22 @@ def _sharded(checkpoint: Checkpoint, prefix: str, index: dict[str, dict[str, str
     if missing:
         raise CheckpointError(f"The index of {checkpoint.name} names {missing}, which is not there.", fix="Fetch it.")
     return [checkpoint.folder / (prefix + name) for name in names]
+
+
+def _stored_names(checkpoint: Checkpoint) -> set[str]:
+    names: set[str] = set()
+    for path in weight_files(checkpoint):
+        if path.suffix == ".safetensors":
+            with safe_open(path, framework="pt") as file:
+                names.update(file.keys())
+        else:
+            names.update(torch.load(path, map_location="cpu", weights_only=True, mmap=True))
+    return names
+
+
+def stores(checkpoint: Checkpoint, prefixes: Sequence[str], name: str) -> bool:
+    """Whether a tensor called `name`, before it the family's prefix or nothing, is among the weights."""
+    return any(_renamed(stored, prefixes, ()) == name for stored in _stored_names(checkpoint))
 
 
 def stored_dtype(checkpoint: Checkpoint) -> str:

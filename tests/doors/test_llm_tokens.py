@@ -17,7 +17,7 @@ from cenote import LLM, PoolingParams
 from cenote.call import Call
 from cenote.errors import BadInput, TooLong
 from cenote.inputs import parse
-from cenote.tasks import classify, embed
+from cenote.tasks import classify, embed, token_classify
 from cenote.types import Batch, Length, ReadKey
 from support.checkpoints import MODEL_TYPES
 from support.classifiers import Reference, changed
@@ -164,7 +164,7 @@ def test_classes_of_texts_and_of_tokens_share_a_batch(tiny: Tiny) -> None:
     texts = [*short_texts(8), *paragraphs(2)]
     kinds: list[tuple[str, Any]] = [
         ("classify", classify.Params()),
-        ("token_classify", classify.Params(use_activation=False)),
+        ("token_classify", token_classify.Params(use_activation=False)),
         ("classify", classify.Params(use_activation=False)),
     ]
     with LLM(str(folder)) as llm:

@@ -74,7 +74,7 @@ def test_no_segments_are_segments_of_zeros(case: Case) -> None:
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_kept_rows_are_the_rows_of_a_full_forward(case: Case, pattern: str) -> None:
     wanted = list(islice(cycle(PATTERNS[pattern]), len(case.inputs)))
-    rows = {"first": slice(0, 1), "last": slice(-1, None), "all": slice(None)}
+    rows: dict[Wanted, slice] = {"first": slice(0, 1), "last": slice(-1, None), "all": slice(None)}
     full = case.ours.forward(case.inputs)
     expected = [hidden[rows[which]] for hidden, which in zip(full, wanted, strict=True)]
     kept = case.ours.forward(case.inputs, wanted)

@@ -64,19 +64,22 @@ class BarTable:
         self.table.add_row(*texts, f"{value:.4f}", bar)
 
 
-def print_classes(kept: TableSink, ranked: Callable[[FloatArray], list[tuple[str, Any]]]) -> None:
+def print_classes(
+    kept: TableSink, ranked: Callable[[FloatArray], list[tuple[str, Any]]], called: str = "label"
+) -> None:
     """Print the kept inputs with their likeliest labels.
 
     Args:
         ranked: Makes of a row the labels to show and their values, the likeliest first.
+        called: What a label is called above them.
     """
     shown = [
         [] if result.error is not None else ranked(row_L) for result, row_L in zip(kept.results, kept.rows, strict=True)
     ]
-    table = BarTable(["#", "text", "tokens", "label"], [float(value) for labels in shown for _, value in labels])
+    table = BarTable(["#", "text", "tokens", called], [float(value) for labels in shown for _, value in labels])
     for result, labels in zip(kept.results, shown, strict=True):
         heads = _heads(result)
-        if result.error is not None:
+        if not labels:
             table.add(heads, None)
         for label, value in labels:
             table.add([*heads, printable(label)], float(value))

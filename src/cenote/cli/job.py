@@ -19,8 +19,8 @@ import numpy as np
 import orjson
 
 from ..errors import BadInput, CenoteError, ConfigError, ForwardFailed
-from ..types import FloatArray, Input, Outcome
-from .sinks import Result, Sink
+from ..types import Input, Outcome
+from .sinks import Result, Rows, Sink
 from .sources import Record, chunks
 
 CHUNK_TEXTS = 256
@@ -178,9 +178,14 @@ class Job:
         self._saved_s = time.monotonic()
 
 
-def merge(chunk: Sequence[Record], outcome: Outcome | None, num_columns: int) -> tuple[list[Result], FloatArray]:
-    """Lay the outcome of a chunk's readable texts beside its unreadable records; their rows are NaN, `[N, D]`."""
-    rows_ND = np.full((len(chunk), num_columns), np.nan, np.float32)
+def merge(chunk: Sequence[Record], outcome: Outcome | None, num_columns: int) -> tuple[list[Result], Rows]:
+    """Lay the outcome of a chunk's readable texts beside its unreadable records; their rows are NaN, `[N, D]`.
+
+    Where rows have sizes of their own they come as a list, in which those of unreadable records are empty.
+    """
+    rows_ND: Rows = np.full((len(chunk), num_columns), np.nan, np.float32)
+    if outcome is not None and isinstance(outcome.rows, list):
+        rows_ND = [np.zeros(0, np.float32)] * len(chunk)
     results = [Result(record, error=record.error) for record in chunk]
     if outcome is None:
         return results, rows_ND

@@ -15,7 +15,7 @@ from ..errors import CenoteError
 from ..types import Encoded, FloatArray, Input, Outcome, Pair
 from .bars import print_scores
 from .run import Loaded
-from .sinks import Result, TableSink, json_line
+from .sinks import Result, Rows, TableSink, json_line
 
 if TYPE_CHECKING:
     from ..outputs import RerankResult
@@ -143,7 +143,7 @@ class Ranking:
     results: list[Result] = field(default_factory=list)
     rows: list[FloatArray] = field(default_factory=list)
 
-    def write(self, results: Sequence[Result], rows_ND: FloatArray) -> None:
+    def write(self, results: Sequence[Result], rows_ND: Rows) -> None:
         """Keep what has a score."""
         for result, row_D in zip(results, rows_ND, strict=True):
             if result.error is None:

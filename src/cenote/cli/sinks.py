@@ -38,11 +38,15 @@ class Result:
     error: CenoteError | None = None
 
 
+Rows: TypeAlias = "FloatArray | list[FloatArray]"
+"""Rows of one size, `[N, D]`, or arrays of their own sizes."""
+
+
 class Sink(Protocol):
     """What the job needs of an output."""
 
-    def write(self, results: Sequence[Result], rows_ND: FloatArray) -> None:
-        """Append results and their rows, float32 `[N, D]`; rows of failed inputs are NaN."""
+    def write(self, results: Sequence[Result], rows_ND: Rows) -> None:
+        """Append results and their rows, float32 `[N, D]` or a list; rows of failed inputs are NaN or empty."""
 
     def flush(self) -> int:
         """Make everything written so far last, and return the output's size in bytes."""
@@ -72,7 +76,7 @@ class NpySink:
         self._file.truncate(self._num_header_bytes + 4 * num_columns * self._num_rows)
         self._file.seek(0, os.SEEK_END)
 
-    def write(self, results: Sequence[Result], rows_ND: FloatArray) -> None:
+    def write(self, results: Sequence[Result], rows_ND: Rows) -> None:
         self._file.write(np.ascontiguousarray(rows_ND, "<f4").data)
         self._num_rows += len(rows_ND)
 
@@ -116,11 +120,10 @@ class JsonlSink:
         self._answer = answer
         self._is_stream = is_stream
 
-    def write(self, results: Sequence[Result], rows_ND: FloatArray) -> None:
-        rows_ND = np.ascontiguousarray(rows_ND, np.float32)
+    def write(self, results: Sequence[Result], rows_ND: Rows) -> None:
         for result, row_D in zip(results, rows_ND, strict=True):
             if result.error is None:
-                self._file.write(json_line(result, self._answer(row_D)))
+                self._file.write(json_line(result, self._answer(np.ascontiguousarray(row_D, np.float32))))
 
     def flush(self) -> int:
         if not self._is_stream:
@@ -147,10 +150,10 @@ class TableSink:
     rows: list[FloatArray] = field(default_factory=list)
     num_rows: int = 0
 
-    def write(self, results: Sequence[Result], rows_ND: FloatArray) -> None:
+    def write(self, results: Sequence[Result], rows_ND: Rows) -> None:
         room = self.max_rows - len(self.results)
         self.results.extend(results[:room])
-        self.rows.extend(np.array(rows_ND[:room]))
+        self.rows.extend(np.array(row_D) for row_D in rows_ND[:room])
         self.num_rows += len(results)
 
     def flush(self) -> int:

@@ -26,7 +26,9 @@ from ..steps import (
     WordWeights,
 )
 from .linear import Linear, prepare
+from .masked_lm import MaskedLMHead
 from .pooling import POOLS, Spans
+from .sparse import SparseHead
 from .token_steps import Convolutions, Recurrent, TokenRows, WeightedLayers, WeightedWords
 
 NORM_EPS = 1e-12
@@ -168,10 +170,14 @@ class Heads:
     Args:
         pooled: The steps of `modules.json`; None for a classifier.
         classifier: Rows to logits; None for an embedder.
+        masked_lm: Rows to logits of words; None where there is no such head.
+        sparse: Hidden states to sparse rows; None where there are none.
     """
 
-    pooled: Head | None
-    classifier: Classifier | None
+    pooled: Head | None = None
+    classifier: Classifier | None = None
+    masked_lm: MaskedLMHead | None = None
+    sparse: SparseHead | None = None
 
 
 def build_classifier(

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from ..types import Batch, IntArray
 
-Wanted = Literal["first", "last", "all"]
+Wanted = Literal["first", "last", "all"] | int
+"""Which rows of a sequence are read: one of them, all, or those of the token with this id."""
 
 
 class Run(NamedTuple):
@@ -104,7 +105,7 @@ class Packed:
             segments_T=None if batch.segments is None else _to(batch.segments, device),
             positions_T=_to(np.arange(len(batch.ids), dtype=np.int32) - starts, device),
             bounds=Bounds(bounds_S1, bounds_S1, None, find_runs(lengths, attended, lengths)),
-            kept=_kept(bounds, attended, wanted, bounds_S1, device) if keep else None,
+            kept=_kept(batch, attended, wanted, bounds_S1, device) if keep else None,
             layers=layers,
         )
 
@@ -127,12 +128,15 @@ def find_runs(query_lens: IntArray, key_lens: IntArray, num_tokens: IntArray) ->
     )
 
 
-def _kept(
-    bounds: IntArray, attended: IntArray, wanted: Sequence[Wanted], bounds_S1: Tensor, device: torch.device
-) -> Kept:
+def _kept(batch: Batch, attended: IntArray, wanted: Sequence[Wanted], bounds_S1: Tensor, device: torch.device) -> Kept:
+    bounds = batch.bounds
     lengths = np.diff(bounds)
     rows: list[IntArray] = []
     for start, length, which in zip(bounds[:-1].tolist(), lengths.tolist(), wanted, strict=True):
+        if isinstance(which, int):
+            found = np.flatnonzero(batch.ids[start : start + length] == which)
+            rows.append((start + found).astype(np.int32))
+            continue
         first, last = {"first": (0, 1), "last": (length - 1, length), "all": (0, length)}[which]
         rows.append(np.arange(start + first, start + last, dtype=np.int32))
     query_lens = np.array([len(r) for r in rows], np.int32)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -37,9 +37,18 @@ class Spans:
         weights = None if self.weights_S1 is None else self.weights_S1[seqs]
         return Spans(self.firsts_S[seqs], self.starts_S[seqs], self.ends_S[seqs], self.index_Q, weights)
 
+    @property
+    def lengths(self) -> Tensor:
+        """How many rows each sequence has, skipped ones included, `[S]`."""
+        return self.ends_S - self.firsts_S
+
+    def ragged(self, rows_nE: Tensor) -> Ragged:
+        """Rows that were made of `rows`, one of each."""
+        return Ragged(rows_nE, self.lengths)
+
     def rows(self, hidden_QD: Tensor) -> Tensor:
         """The rows of these spans, one after the other, skipped ones included."""
-        lengths = self.ends_S - self.firsts_S
+        lengths = self.lengths
         total = int(lengths.sum())
         if total == len(hidden_QD):
             return hidden_QD
@@ -68,6 +77,18 @@ class Spans:
         if self.weights_S1 is not None:
             return self.weights_S1.clamp(min=1e-9)
         return (self.ends_S - self.starts_S).clamp(min=1).float()[:, None]
+
+
+class Ragged(NamedTuple):
+    """Rows of which each sequence has a number of its own.
+
+    Args:
+        rows_nE: All of them, one sequence after the other, float32.
+        lengths_S: How many each sequence has, int64.
+    """
+
+    rows_nE: Tensor
+    lengths_S: Tensor
 
 
 Pool: TypeAlias = Callable[[Tensor, Spans], Tensor]

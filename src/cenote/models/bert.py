@@ -14,7 +14,7 @@ from ..layers.blocks import Block, Encoder, EncoderShape, Hidden
 from ..layers.embeddings import Embeddings
 from ..layers.linear import Linear
 from ..layers.packed import Packed
-from ..steps import Nature, Stage
+from ..steps import MaskedLM, Nature, Stage
 
 PREFIXES = ("bert.",)
 RENAME = (
@@ -32,7 +32,7 @@ RENAME = (
 IGNORED = (
     (r"^embeddings\.position_ids$", "a counter, not a weight"),
     (r"^pooler\.", "the next-sentence pooler, which no embedding reads"),
-    (r"^cls\.", "the pre-training heads"),
+    (r"^cls\.", "the pre-training heads, where nobody reads them"),
 )
 HEADS = {
     "sequence": (Stage("pooler.dense", "tanh"), Stage("classifier")),
@@ -70,7 +70,12 @@ class Config:
 
     @property
     def nature(self) -> Nature:
-        return Nature()
+        return Nature(masked_lm=self.masked_lm)
+
+    @property
+    def masked_lm(self) -> MaskedLM:
+        """The masked-language-model head."""
+        return masked_lm(self.shape, self.embedding_size)
 
     @classmethod
     def from_hf(cls, raw: Mapping[str, Any]) -> Self:
@@ -93,6 +98,19 @@ class Config:
             embedding_size=hidden_size,
             pad_id=config.integer("pad_token_id", 0),
         )
+
+
+def masked_lm(shape: EncoderShape, size: int) -> MaskedLM:
+    """BERT's masked-language-model head, whose activation and epsilon are those of its layers."""
+    return MaskedLM(
+        dense="cls.predictions.transform.dense",
+        norm="cls.predictions.transform.LayerNorm",
+        decoder="cls.predictions.decoder",
+        bias="cls.predictions.bias",
+        size=size,
+        activation=shape.activation,
+        norm_eps=shape.norm_eps,
+    )
 
 
 class Model(nn.Module):

@@ -26,6 +26,7 @@ from ..layers.linear import Linear
 from ..layers.packed import Packed
 from ..steps import Nature, Stage
 from .bert import RENAME as BERT_RENAME
+from .bert import masked_lm
 
 PREFIXES = ("deberta.",)
 RENAME = (
@@ -38,7 +39,7 @@ RENAME = (
 IGNORED = (
     (r"^embeddings\.position_ids$", "a counter, not a weight"),
     (r"^embeddings\.position_embeddings\.", "positions that the config says are not added"),
-    (r"^(cls|lm_predictions|mask_predictions)\.", "the pre-training heads"),
+    (r"^(cls|lm_predictions|mask_predictions)\.", "the pre-training heads, where nobody reads them"),
 )
 HEADS = {
     "sequence": (Stage("pooler.dense", "gelu"), Stage("classifier")),
@@ -102,7 +103,7 @@ class Config:
 
     @property
     def nature(self) -> Nature:
-        return Nature()
+        return Nature(masked_lm=masked_lm(self.shape, self.hidden_size))
 
     @classmethod
     def from_hf(cls, raw: Mapping[str, Any]) -> Self:

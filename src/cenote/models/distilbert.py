@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from ..hf import Raw
 from ..layers.blocks import EncoderShape
-from ..steps import Stage
+from ..steps import MaskedLM, Stage
 from . import bert
 
 PREFIXES = ("distilbert.",)
@@ -27,7 +27,7 @@ RENAME = (
 )
 IGNORED = (
     (r"^embeddings\.position_ids$", "a counter, not a weight"),
-    (r"^vocab_(transform|layer_norm|projector)\.", "the masked-language-model head"),
+    (r"^vocab_(transform|layer_norm|projector)\.", "the masked-language-model head, where nobody reads it"),
 )
 HEADS = {
     "sequence": (Stage("pre_classifier", "relu"), Stage("classifier")),
@@ -62,6 +62,17 @@ class Config(bert.Config):
             num_segments=0,
             embedding_size=hidden_size,
             pad_id=config.integer("pad_token_id", 0),
+        )
+
+    @property
+    def masked_lm(self) -> MaskedLM:
+        """As BERT's, under other names."""
+        return replace(
+            super().masked_lm,
+            dense="vocab_transform",
+            norm="vocab_layer_norm",
+            decoder="vocab_projector",
+            bias="vocab_projector.bias",
         )
 
 

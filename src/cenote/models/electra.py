@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from ..hf import Raw
-from ..steps import Stage
+from ..steps import MaskedLM, Stage
 from . import bert
 
 PREFIXES = ("electra.",)
@@ -15,7 +15,7 @@ RENAME = ((r"^embeddings_project\.", "project."), *bert.RENAME)
 IGNORED = (
     (r"^embeddings\.position_ids$", "a counter, not a weight"),
     (r"^discriminator_predictions\.", "the pre-training head that tells replaced tokens"),
-    (r"^generator_(predictions|lm_head)\.", "the pre-training head of the generator"),
+    (r"^generator_(predictions|lm_head)\.", "the masked-language-model head, where nobody reads it"),
 )
 HEADS = {
     "sequence": (Stage("classifier.dense", "gelu"), Stage("classifier.out_proj")),
@@ -31,6 +31,18 @@ class Config(bert.Config):
     def from_hf(cls, raw: Mapping[str, Any]) -> Self:
         """Read `config.json`."""
         return replace(super().from_hf(raw), embedding_size=Raw(raw).size("embedding_size", 128))
+
+    @property
+    def masked_lm(self) -> MaskedLM:
+        """The generator's; its activation is always GELU."""
+        return replace(
+            super().masked_lm,
+            dense="generator_predictions.dense",
+            norm="generator_predictions.LayerNorm",
+            decoder="generator_lm_head",
+            bias="generator_lm_head.bias",
+            activation="gelu",
+        )
 
 
 Model = bert.Model

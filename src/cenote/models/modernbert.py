@@ -19,7 +19,7 @@ from ..layers.decoder import Decoder, DecoderShape
 from ..layers.embeddings import Embeddings
 from ..layers.packed import Packed
 from ..rope import Rope, reach, read
-from ..steps import Nature, Stage, StageNorm, Stages
+from ..steps import MaskedLM, Nature, Stage, StageNorm, Stages
 
 PREFIXES = ("model.",)
 RENAME = (
@@ -32,7 +32,7 @@ RENAME = (
     (r"^layers\.(\d+)\.mlp\.Wi\.", r"decoder.blocks.\1.gate_up."),
     (r"^layers\.(\d+)\.mlp\.Wo\.", r"decoder.blocks.\1.down."),
 )
-IGNORED = ((r"^(head|decoder)\.", "the masked-language-model head"),)
+IGNORED = ((r"^(head|decoder)\.", "the masked-language-model head, where nobody reads it"),)
 
 _FULL: Final = "full_attention"
 _NEAR: Final = "sliding_attention"
@@ -49,7 +49,7 @@ def HEADS(config: Config) -> Mapping[str, Stages]:  # noqa: N802  # the name tha
 
 @dataclass(frozen=True)
 class Config:
-    """Sizes and kinds; `head_activation` and `head_row` are the classifier's."""
+    """Sizes and kinds; `head_activation` and `head_row` are the heads'."""
 
     shape: DecoderShape
     vocab_size: int
@@ -63,7 +63,18 @@ class Config:
 
     @property
     def nature(self) -> Nature:
-        return Nature()
+        return Nature(
+            masked_lm=MaskedLM(
+                dense="head.dense",
+                norm="head.norm",
+                decoder="decoder",
+                bias="decoder.bias",
+                size=self.hidden_size,
+                activation=self.head_activation,
+                norm_eps=self.shape.norm_eps,
+                may_lack_bias=True,
+            )
+        )
 
     @classmethod
     def from_hf(cls, raw: Mapping[str, Any]) -> Self:

@@ -7,7 +7,7 @@ not advance the others.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import torch
@@ -16,12 +16,12 @@ from torch import Tensor
 from ..errors import CheckpointError
 from ..hf import Raw
 from ..layers.packed import Packed
-from ..steps import Stage
+from ..steps import MaskedLM, Stage
 from . import bert
 
 PREFIXES = ("roberta.",)
 RENAME = bert.RENAME
-IGNORED = (*bert.IGNORED[:2], (r"^lm_head\.", "the masked-language-model head"))
+IGNORED = (*bert.IGNORED[:2], (r"^lm_head\.", "the masked-language-model head, where nobody reads it"))
 HEADS = {
     "sequence": (Stage("classifier.dense", "tanh"), Stage("classifier.out_proj")),
     "token": (Stage("classifier"),),
@@ -42,6 +42,18 @@ class Config(bert.Config):
                 allowed="Positions start after the padding token, so it is at least 0 and leaves room for a text.",
             )
         return config
+
+    @property
+    def masked_lm(self) -> MaskedLM:
+        """Its activation is always GELU."""
+        return replace(
+            super().masked_lm,
+            dense="lm_head.dense",
+            norm="lm_head.layer_norm",
+            decoder="lm_head.decoder",
+            bias="lm_head.bias",
+            activation="gelu",
+        )
 
     @property
     def position_limit(self) -> int | None:

@@ -34,7 +34,8 @@ async def answer(door: Door, request: Request, body: InvocationRequest) -> Respo
         return await openai.embeddings(door, request, body)
     if "classify" in tasks:
         return await classify.answer(door, request, body)
-    same = {name: getattr(body, name) for name in pooling.PoolingRequest.__struct_fields__}
+    known = pooling.PoolingRequest.__struct_fields__
+    same = {name: getattr(body, name) for name in known if hasattr(body, name)}
     return await pooling.answer(door, request, pooling.PoolingRequest(**same))
 
 

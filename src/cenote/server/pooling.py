@@ -10,10 +10,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from .. import options
+from ..answers import sparse_vectors
 from ..errors import BadInput
 from ..outputs import PoolingParams
 from ..pooler import renamed_task
 from ..tasks import token_embed
+from ..types import Outcome
 from . import calls, lengths, prompts, replies
 from .dialect import VLLM
 from .notes import Notes
@@ -21,11 +23,23 @@ from .route import CALL_ERRORS, Route
 from .schemas import ArrayFields, NotServed, Usage
 
 if TYPE_CHECKING:
+    from ..engine import Engine
     from ..recipe import Recipe
     from .door import Door
     from .prompts import Prompts
 
-Task = Literal["embed", "classify", "token_embed", "token_classify", "plugin", "embedding", "score", "reward", "encode"]
+Task = Literal[
+    "embed",
+    "classify",
+    "token_embed",
+    "token_classify",
+    "sparse",
+    "plugin",
+    "embedding",
+    "score",
+    "reward",
+    "encode",
+]
 
 
 class PoolingRequest(ArrayFields, kw_only=True):
@@ -41,15 +55,31 @@ class PoolingRequest(ArrayFields, kw_only=True):
     pool_factor: (
         Annotated[float, Meta(description="Token vectors of documents: keep about one of so many, each a mean.")] | None
     ) = None
+    top_k: (
+        Annotated[int, Meta(ge=1, le=2**31, description="Keep this many dimensions of a sparse vector, the largest.")]
+        | None
+    ) = None
+    threshold: (
+        Annotated[float, Meta(ge=0, description="Keep dimensions of a sparse vector whose value is larger than this.")]
+        | None
+    ) = None
     data: NotServed | msgspec.UnsetType = msgspec.UNSET
 
 
+class SparseVector(Struct, kw_only=True):
+    """What is not zero of one input's vector, by dimension; `tokens` where dimensions are words."""
+
+    indices: list[int]
+    values: list[float]
+    tokens: list[str] | None
+
+
 class Pooled(Struct, kw_only=True):
-    """The array of one input: numbers, rows of numbers where there is one per token, or base64."""
+    """The array of one input: numbers, rows of numbers where there is one per token, base64, or a sparse vector."""
 
     index: int
     object: Literal["pooling"]
-    data: list[float | list[float]] | str
+    data: list[float | list[float]] | str | SparseVector
 
 
 class PoolingResponse(Struct, kw_only=True):
@@ -76,9 +106,14 @@ async def _answer(door: Door, request: Request, body: PoolingRequest) -> Respons
     length = lengths.of(body, engine.recipe.max_len, door.on_long)
     given = await prompts.read(door, engine, body, notes)
     params = _params(task, body, given, notes)
+    if task == "sparse":
+        _check_sparse(body)
     outcome = await calls.run(request, engine, task, given.inputs, params, length=length, priority=body.priority)
     head = replies.head("pooling", request, body.model or engine.name)
-    response = await replies.rows(head, outcome, body, "pooling", "data")
+    if task == "sparse":
+        response = await calls.aside(_size(outcome), lambda: replies.listed(head, _sparse(outcome, engine), outcome))
+    else:
+        response = await replies.rows(head, outcome, body, "pooling", "data")
     response.headers.update(calls.timing_headers(request, outcome) | notes.headers() | calls.model_headers(engine))
     return response
 
@@ -107,11 +142,31 @@ def _params(task: str, body: PoolingRequest, given: Prompts, notes: Notes) -> An
     more: dict[str, Any] = {"prompt_name": given.prompt_name, "prompt": given.prompt}
     if task == token_embed.NAME:
         more["input_type"] = body.input_type
-    if body.pool_factor is not None:
-        more["pool_factor"] = body.pool_factor
+    for name in ("pool_factor", "top_k", "threshold"):
+        if getattr(body, name) is not None:
+            more[name] = getattr(body, name)
     asked = PoolingParams(notes.activation(body), body.dimensions, pooling=body.pooling)
     (params,) = options.task_params(task, asked, len(given.inputs), given.add_special_tokens, more)
     return params
+
+
+def _check_sparse(body: PoolingRequest) -> None:
+    if body.encoding_format not in (None, "float"):
+        what = f"encoding_format={body.encoding_format!r} for sparse vectors."
+        raise BadInput(what, allowed="They are given as float only.", param="encoding_format")
+
+
+def _sparse(outcome: Outcome, engine: Engine) -> list[dict[str, Any]]:
+    assert engine.recipe.sparse is not None
+    vectors = sparse_vectors(outcome, engine.recipe.sparse, engine.tokenizer)
+    return [
+        {"index": at, "object": "pooling", "data": {"indices": v.indices, "values": v.values, "tokens": v.tokens}}
+        for at, v in enumerate(vectors)
+    ]
+
+
+def _size(outcome: Outcome) -> int:
+    return sum(row.nbytes for row in outcome.rows)
 
 
 ROUTES = (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ..errors import UnsupportedTask
 from ..types import Encoded, FloatArray, Input, Length, ReadKey
@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     import torch
 
     from ..layers.heads import Heads
-    from ..layers.pooling import Spans
+    from ..layers.packed import Wanted
+    from ..layers.pooling import Ragged, Spans
     from ..recipe import Recipe
     from ..tokenizer import Tokenizer
 
-TASKS = ("embed", "classify", "token_embed", "token_classify")
+TASKS = ("embed", "classify", "token_embed", "token_classify", "sparse")
 """Names of the tasks, in the order in which a checkpoint's default is looked for."""
 
 
@@ -35,8 +36,6 @@ class Task(Protocol):
     """The contract of a task module."""
 
     NAME: str
-    PER_TOKEN: bool
-    """Whether an input has one row per token, or one row."""
 
     def serves(self, recipe: Recipe) -> bool:
         """Whether this checkpoint can be read as this task."""
@@ -52,11 +51,11 @@ class Task(Protocol):
     def read_key(self, recipe: Recipe, params: Any) -> ReadKey:
         """How the hidden states of a request with these options are read."""
 
-    def rows_needed(self, recipe: Recipe, key: ReadKey) -> Literal["first", "last", "all"]:
+    def rows_needed(self, recipe: Recipe, key: ReadKey) -> Wanted:
         """Which rows of the last layer `read` looks at; the model computes no others."""
 
-    def read(self, heads: Heads, hidden_QD: torch.Tensor, spans: Spans, key: ReadKey) -> torch.Tensor:
-        """Hidden states to float32 rows, on the device: one per span, or one per token of the spans."""
+    def read(self, heads: Heads, hidden_QD: torch.Tensor, spans: Spans, key: ReadKey) -> torch.Tensor | Ragged:
+        """Hidden states to float32 rows, on the device: one per span, or as many as each span has."""
 
     def shape(self, recipe: Recipe, rows: FloatArray, params: Any) -> FloatArray:
         """Apply this request's options to finished rows `[n, ...]`, on the CPU."""

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NAME: Final = "classify"
-PER_TOKEN: Final = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ..tokenizer import Tokenizer
 
 NAME: Final = "embed"
-PER_TOKEN: Final = False
 _NORM_EPS: Final = np.float32(1e-12)
 
 

@@ -21,12 +21,11 @@ if TYPE_CHECKING:
     import torch
 
     from ..layers.heads import Heads
-    from ..layers.pooling import Spans
+    from ..layers.pooling import Ragged, Spans
     from ..recipe import Recipe
     from ..tokenizer import Tokenizer
 
 NAME: Final = "token_embed"
-PER_TOKEN: Final = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +112,10 @@ def rows_needed(recipe: Recipe, key: ReadKey) -> Literal["first", "last", "all"]
     return "all"
 
 
-def read(heads: Heads, hidden_QD: torch.Tensor, spans: Spans, key: ReadKey) -> torch.Tensor:
-    """Hidden states to rows `[tokens of the spans, E]`, not yet normalised; a prompt's tokens have rows too."""
+def read(heads: Heads, hidden_QD: torch.Tensor, spans: Spans, key: ReadKey) -> Ragged:
+    """Hidden states to rows, `[n, E]` for each span, not yet normalised; a prompt's tokens have rows too."""
     assert heads.pooled is not None
-    return heads.pooled.after_pooling(spans.rows(hidden_QD))
+    return spans.ragged(heads.pooled.after_pooling(spans.rows(hidden_QD)))
 
 
 def shape(recipe: Recipe, rows: FloatArray, params: Params) -> FloatArray:

@@ -1,4 +1,4 @@
-"""Scores of pairs: by a cross-encoder, by the similarity of two vectors, or by late interaction.
+"""Scores of pairs: by a cross-encoder, by the similarity of two vectors, sparse or not, or by late interaction.
 
 One task answers all pairs; each distinct query and each distinct document of a bi-encoder runs once.
 """
@@ -15,19 +15,20 @@ from .. import pairing
 from ..activations import INCREASING, activate
 from ..errors import BadInput, UnsupportedTask
 from ..outputs import RerankResult
-from ..tasks import classify, embed, token_embed
+from ..tasks import classify, embed, sparse, token_embed
 from ..types import FloatArray, Input, InputType, Outcome, Pair
-from .similarity import LATE_SIMILARITIES, SIMILARITIES
+from .similarity import LATE_SIMILARITIES, SIMILARITIES, of_sparse
 
 if TYPE_CHECKING:
     from ..recipe import Recipe
     from ..tokenizer import Tokenizer
 
-ScoreType = Literal["bi-encoder", "cross-encoder", "late-interaction"]
+ScoreType = Literal["bi-encoder", "cross-encoder", "late-interaction", "sparse"]
 _TASKS: dict[ScoreType, str] = {
     "bi-encoder": "embed",
     "cross-encoder": "classify",
     "late-interaction": "token_embed",
+    "sparse": "sparse",
 }
 
 
@@ -149,6 +150,8 @@ def score_type(recipe: Recipe, wanted: ScoreType | None = None) -> ScoreType:
         return "late-interaction"
     if "embed" in recipe.tasks:
         return "bi-encoder"
+    if "sparse" in recipe.tasks:
+        return "sparse"
     raise UnsupportedTask(f"This model does not support the Scoring API. {recipe.name} serves {recipe.tasks}.")
 
 
@@ -186,11 +189,7 @@ def plan(recipe: Recipe, tokenizer: Tokenizer, data_1: Any, data_2: Any, options
             raise BadInput(what, allowed="A template joins the pairs of a cross-encoder.", param=name)
     first = [0] * len(documents) if len(queries) == 1 else list(range(len(queries)))
     second = [len(queries) + position for position in range(len(documents))]
-    params: embed.Params = (token_embed if how == "late-interaction" else embed).Params(
-        normalize=options.use_activation,
-        dimensions=options.dimensions,
-        add_special_tokens=options.add_special_tokens,
-    )
+    params = _params(how, options)
     sides: list[tuple[list[str], InputType]] = [(queries, "query"), (documents, "document")]
     groups = [
         Group(texts, params if recipe.late_interaction is None else replace(params, input_type=side), side)
@@ -215,6 +214,11 @@ def finish(recipe: Recipe, planned: Plan, outcome: Outcome) -> Scores:
         scores = SIMILARITIES[recipe.similarity](array[planned.first], array[planned.second])
         return Scores(scores, scores)
     pairs = zip(planned.first, planned.second, strict=True)
+    if planned.score_type == "sparse":
+        assert recipe.sparse is not None
+        name = recipe.sparse.similarity
+        scores = np.array([of_sparse(rows[a], rows[b], name) for a, b in pairs], np.float32)
+        return Scores(scores, scores)
     similarity = LATE_SIMILARITIES[recipe.similarity if recipe.late_interaction else "maxsim"]
     scores = np.array([similarity(rows[a], rows[b]) for a, b in pairs], np.float32)
     return Scores(scores, scores)
@@ -252,6 +256,20 @@ def tokens_of(planned: Plan, outcome: Outcome, pair: int, pad_id: int | None) ->
         return first
     between = [] if pad_id is None else [pad_id]
     return [*first, *between, *outcome.encoded[planned.second[pair]].ids.tolist()]
+
+
+def _params(how: ScoreType, options: Options) -> embed.Params | sparse.Params:
+    if how != "sparse":
+        kind: type[embed.Params] = token_embed.Params if how == "late-interaction" else embed.Params
+        return kind(
+            normalize=options.use_activation,
+            dimensions=options.dimensions,
+            add_special_tokens=options.add_special_tokens,
+        )
+    for name in ("use_activation", "dimensions"):
+        if getattr(options, name) is not None:
+            raise BadInput(f"{name} was given, but sparse vectors have none.", fix="Leave it out.", param=name)
+    return sparse.Params(add_special_tokens=options.add_special_tokens)
 
 
 def _paired(recipe: Recipe, tokenizer: Tokenizer, queries: list[str], documents: list[str], options: Options) -> Plan:

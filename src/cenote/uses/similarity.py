@@ -69,6 +69,15 @@ LATE_SIMILARITIES: Final[Mapping[str, Callable[[FloatArray, FloatArray], float]]
 """Of matrices of token vectors, by the names that `similarity_fn_name` of a late-interaction checkpoint uses."""
 
 
+def of_sparse(a_n2: FloatArray, b_m2: FloatArray, name: str) -> float:
+    """One of `SIMILARITIES` of two sparse rows, pairs of dimension and value; all other dimensions are zero."""
+    dimensions = np.union1d(a_n2[:, 0], b_m2[:, 0])
+    dense = np.zeros((2, len(dimensions)), np.float32)
+    for row, pairs_n2 in zip(dense, (a_n2, b_m2), strict=True):
+        row[np.searchsorted(dimensions, pairs_n2[:, 0])] = pairs_n2[:, 1]
+    return float(SIMILARITIES[name](dense[:1], dense[1:])[0])
+
+
 def unit(rows: FloatArray) -> FloatArray:
     """Rows at unit length; a zero one stays."""
     norms = np.linalg.norm(rows, axis=1, keepdims=True)

@@ -1,0 +1,131 @@
+"""One model opened in this process: prompts are handed in, and whoever handed them in waits for the answers."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import conversion, inputs, options
+from .config import OnLong
+from .outputs import PoolingParams
+from .registry import Registry
+from .started import Part, Started, score_parts
+from .types import Input, Length
+from .uses import score
+from .uses.score import Plan
+
+if TYPE_CHECKING:
+    from .engine import Engine
+    from .recipe import Recipe
+
+Params = PoolingParams | Sequence[PoolingParams] | None
+
+
+class Opened:
+    """A model and its threads.
+
+    Args:
+        model, runner, task, settings: As for `LLM`.
+    """
+
+    def __init__(self, model: str = "", *, runner: str = "auto", task: str | None = None, **settings: Any) -> None:
+        if task is not None:
+            options.old_task(task)
+        conversion.check_runner(runner)
+        self.settings, machine = options.llm_settings({**settings, "model": model, "runner": runner})
+        self._registry = Registry(machine)
+        try:
+            self.engine: Engine = self._registry.open(self.settings)
+        except BaseException:
+            self._registry.close()
+            raise
+
+    @property
+    def recipe(self) -> Recipe:
+        """Everything that was decided about the checkpoint."""
+        return self.engine.recipe
+
+    @property
+    def fingerprint(self) -> str:
+        """32 hexadecimal digits that stand for all that decides the vectors; the first time it reads the weights again.
+
+        Keep it with an index: where it changed, so did the model, its pooling, its prompts or its precision.
+        """
+        assert self.engine.fingerprint is not None
+        return self.engine.fingerprint.value()
+
+    def get_supported_tasks(self) -> tuple[str, ...]:
+        """What the model can be read as; all of it at once."""
+        return self.recipe.tasks
+
+    def start(
+        self,
+        prompts: Any,
+        task: str,
+        pooling_params: Params = None,
+        lora_request: None = None,
+        tokenization_kwargs: Mapping[str, Any] | None = None,
+        use_cache: bool = True,
+        on_long: OnLong | None = None,
+        chunk_overlap: int | None = None,
+        **more: Any,
+    ) -> Started:
+        """Hand in prompts without waiting for the answers."""
+        parsed = inputs.parse(prompts)
+        length, special = self._length(lora_request, tokenization_kwargs, on_long, chunk_overlap)
+        params = options.task_params(task, pooling_params, len(parsed), special, more)
+
+        submit = functools.partial(self.engine.submit, length=length, lane="bulk", wait=True, use_cache=use_cache)
+
+        def part(where: NDArray[np.intp], given: Sequence[Input], one: Any) -> Part:
+            return Part(where, submit(task, given, one))
+
+        if len(params) == 1:
+            return Started([part(np.arange(len(parsed)), parsed, params[0])])
+        groups: dict[Any, list[int]] = {}
+        for position, one in enumerate(params):
+            groups.setdefault(one, []).append(position)
+        for one in groups:
+            one.check(self.recipe)
+        return Started.of(
+            part(np.array(where, np.intp), [parsed[i] for i in where], one) for one, where in groups.items()
+        )
+
+    def start_score(
+        self,
+        data_1: Any,
+        data_2: Any,
+        *,
+        pooling_params: PoolingParams | None = None,
+        lora_request: None = None,
+        tokenization_kwargs: Mapping[str, Any] | None = None,
+        chat_template: str | None = None,
+        use_cache: bool = True,
+        **more: Any,
+    ) -> tuple[Plan, Started]:
+        """Hand in pairs without waiting for the scores."""
+        length, special = self._length(lora_request, tokenization_kwargs)
+        how = options.score_options(pooling_params, chat_template, special, more)
+        planned = score.plan(self.recipe, self.engine.tokenizer, data_1, data_2, how)
+        submit = functools.partial(self.engine.submit, length=length, lane="bulk", wait=True, use_cache=use_cache)
+        return planned, Started.of(score_parts(planned, submit))
+
+    def _length(
+        self, lora_request: None, tokenization_kwargs: Mapping[str, Any] | None, *asked: Any
+    ) -> tuple[Length, bool]:
+        default = options.default_length(lora_request, self.settings.on_long, *asked)
+        return options.tokenization(tokenization_kwargs, self.recipe, default)
+
+    def close(self) -> None:
+        """Stop the threads; what is under way ends with `Unavailable`. The weights go with this object."""
+        self._registry.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

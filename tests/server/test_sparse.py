@@ -1,0 +1,72 @@
+"""Sparse vectors through a real server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import msgspec
+import orjson
+import pytest
+
+from cenote.server.pooling import PoolingResponse
+from support.fixtures import Tiny
+from support.rows import BATCH_LIMIT, assert_equal
+from support.texts import short_texts
+
+from .conftest import Kind, serving
+
+TEXTS = [*short_texts(4), ""]
+
+
+@pytest.fixture(scope="module")
+def kind(tiny: Tiny) -> Iterator[Kind]:
+    """A masked language model of BERT's."""
+    yield from serving("splade", tiny("bert", head="masked_lm"))
+
+
+def test_vectors_equal_the_offline_api(kind: Kind) -> None:
+    response = kind.post("/pooling", input=TEXTS, task="sparse", top_k=12, threshold=0.5)
+    offline = kind.llm.embed_sparse(TEXTS, top_k=12, threshold=0.5, use_tqdm=False)
+    body = response.json()
+    assert [item["index"] for item in body["data"]] == list(range(len(TEXTS)))
+    for item, out in zip(body["data"], offline, strict=True):
+        assert item["data"]["indices"] == out.outputs.indices
+        assert item["data"]["tokens"] == out.outputs.tokens
+        assert_equal([item["data"]["values"]], [out.outputs.values], BATCH_LIMIT)
+    assert body["usage"]["prompt_tokens"] == sum(len(out.prompt_token_ids) for out in offline)
+
+
+def test_answers_have_exactly_the_fields_of_their_type(kind: Kind) -> None:
+    content = kind.post("/pooling", input=TEXTS[:2], task="sparse").content
+    assert msgspec.to_builtins(msgspec.json.decode(content, type=PoolingResponse)) == orjson.loads(content)
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "message"),
+    [
+        ({"task": "sparse", "encoding_format": "base64"}, "encoding_format", "They are given as float only"),
+        ({"task": "sparse", "dimensions": 3}, "dimensions", "does not support ['dimensions']"),
+        ({"task": "embed", "top_k": 3}, "top_k", "embed has no option 'top_k'"),
+        ({"task": "classify"}, "task", "('embed', 'token_embed', 'token_classify', 'sparse')"),
+    ],
+)
+def test_what_is_refused(kind: Kind, body: dict[str, Any], param: str, message: str) -> None:
+    response = kind.ask("/pooling", input="a", **body)
+    assert response.status_code == 400
+    error = response.json()["error"]
+    assert error["param"] == param
+    assert message in error["message"]
+
+
+def test_scores_of_sparse_vectors(kind: Kind) -> None:
+    response = kind.post("/score", text_1=TEXTS[0], text_2=TEXTS[1:3], score_type="sparse")
+    offline = kind.llm.score(TEXTS[0], TEXTS[1:3], score_type="sparse", use_tqdm=False)
+    assert_equal([[d["score"] for d in response.json()["data"]]], [[out.outputs.score for out in offline]], BATCH_LIMIT)
+
+
+def test_a_model_without_them_refuses(embedder: Kind) -> None:
+    response = httpx.post(f"{embedder.server.url}/pooling", json={"input": "a", "task": "sparse"}, timeout=60)
+    assert response.status_code == 400
+    assert "Unsupported task: 'sparse'" in response.json()["error"]["message"]
