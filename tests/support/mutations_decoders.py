@@ -312,8 +312,8 @@ CONVERSION: Final = (
     Mutation(
         "a decoder pooled by its first token",
         "models/llama.py",
-        'Nature(causal=True, pooled="last")',
-        "Nature(causal=True)",
+        'Nature(causal=True, pooled="last", ',
+        "Nature(causal=True, ",
         (f"{DECODERS}test_without_modules_the_last_token_is_pooled_and_normalised",),
     ),
     Mutation(

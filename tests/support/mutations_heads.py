@@ -224,8 +224,8 @@ SCORING = (
     Mutation(
         "texts of a pair swapped",
         "uses/score.py",
-        "[Pair(query, document) for query, document in pairs]",
-        "[Pair(document, query) for query, document in pairs]",
+        "[Pair(query, document) for query, document in zip",
+        "[Pair(document, query) for query, document in zip",
         (f"{SCORE}test_a_score_is_the_class_of_its_pair_to_the_bit",),
     ),
 )
