@@ -29,7 +29,7 @@ prefix, which leaves no doubt where dialects share one. Where keys are set, all 
 | request header | what it does |
 |---|---|
 | `authorization: Bearer KEY`, `x-api-key: KEY` | The key. |
-| `accept-encoding: gzip` | Answers from `--gzip-min-bytes` on come packed, where that makes them smaller. |
+| `accept-encoding: gzip` | Answers from `--gzip-min-bytes` to 1 MiB come packed, where that makes them smaller. |
 | `x-request-id` | Names the request: in the answer's id, its headers, and the server's log. |
 | `x-request-timeout-ms` | How long the client waits; later the answer is 504 and the work is dropped. |
 

@@ -210,7 +210,9 @@ class ServerSettings:
     )
     trust_request_chat_template: bool = setting(False, "Let requests bring their own chat templates.")
     max_body_bytes: int = setting(64 * 1024 * 1024, "Largest request body, unpacked; larger ones get 413.")
-    gzip_min_bytes: int = setting(8192, "Smallest answer that is packed for clients that take gzip; 0 packs none.")
+    gzip_min_bytes: int = setting(
+        8192, "Smallest answer (up to 1 MiB) that is packed for clients that take gzip; 0: none."
+    )
     drain_s: float = setting(30.0, "Seconds that running requests get to finish after SIGTERM.")
     log_level: Literal["debug", "info", "warning", "error"] = setting("info", "Least severe message that is logged.")
 

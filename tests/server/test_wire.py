@@ -104,6 +104,13 @@ def test_what_does_not_give_way_is_not_packed(default_embedder: Kind) -> None:
     assert "content-encoding" not in response.headers
 
 
+def test_an_answer_that_is_very_large_is_not_packed(default_embedder: Kind) -> None:
+    # Equal inputs run once, and each has its row.
+    response = httpx.post(f"{default_embedder.server.url}/v1/embeddings", json={"input": ["a"] * 400}, timeout=60)
+    assert len(response.content) > 1024 * 1024
+    assert "content-encoding" not in response.headers
+
+
 def test_pages_of_allowed_origins_may_ask(strict: Server, server: Server) -> None:
     asked = {"origin": PAGE, "access-control-request-method": "POST", "access-control-request-headers": "x-api-key"}
     may = httpx.options(f"{strict.url}/v1/embeddings", headers=asked)
