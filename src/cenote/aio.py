@@ -122,6 +122,12 @@ class AsyncLLM:
         answers = await self.embed(prompts, **prompting.preferring(prompting.DOCUMENT, self.recipe, more))
         return answers
 
+    async def embed_chunks(
+        self, text: str | Sequence[str], spans: Sequence[tuple[int, int]] | None = None, **more: Any
+    ) -> FloatArray:
+        """`LLM.embed_chunks`, awaited; a document that is being read is read to its end."""
+        return await asyncio.to_thread(self._llm.embed_chunks, text, spans, **more)
+
     async def embed_iter(
         self, prompts: Iterable[Any], *, output: Output = "objects", precision: Precision = "float32", **more: Any
     ) -> AsyncIterator[Any]:

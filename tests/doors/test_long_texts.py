@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cenote import LLM, PoolerConfig
+from cenote import LLM, AsyncLLM, PoolerConfig
 from cenote.errors import BadInput, ConfigError, TooLong
 from support.fixtures import TinySentence
 from support.parity import BATCH_LIMIT, REFERENCE_LIMIT
@@ -178,6 +179,15 @@ def test_pieces_are_joined_to_one_document(llm: LLM) -> None:
     assert np.array_equal(rows, llm.embed_chunks(" ".join(texts), spans))
     # Not those of the pieces alone.
     assert max(map(worst_error, rows, embed(llm, texts))) > 0.01
+
+
+def test_late_chunks_can_be_awaited(llm: LLM, folder: Path) -> None:
+    async def run() -> Float32:
+        async with AsyncLLM(str(folder)) as awaited:
+            return await awaited.embed_chunks(DOCUMENT, [(0, 11), (11, 30)])
+
+    rows = asyncio.run(run())
+    assert max(map(worst_error, rows, llm.embed_chunks(DOCUMENT, [(0, 11), (11, 30)]))) <= BATCH_LIMIT
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import pytest
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
-from cenote import LLM
-from cenote.errors import BadInput, CheckpointError, TooLong
+from cenote import LLM, PoolerConfig
+from cenote.errors import BadInput, CheckpointError, ConfigError, TooLong
 from support.parity import BATCH_LIMIT, REFERENCE_LIMIT
 from support.references import reference_vectors
 from support.saving import read_json, write_json
@@ -58,6 +58,14 @@ def test_words_of_a_prompt_count_whatever_the_pooling_says(tmp_path: Path) -> No
     write_json(config, read_json(config) | {"include_prompt": False})
     with LLM(str(folder)) as llm:
         assert_equal(embed(llm, ALL, prompt_name="q"), reference_vectors(folder, ALL, prompt_name="q"), REFERENCE_LIMIT)
+
+
+def test_a_bag_has_no_other_pooling(tmp_path: Path) -> None:
+    folder = save_words(tmp_path / "m", "static")
+    with pytest.raises(ConfigError, match=r"seq_pooling_type is given, but .* makes one row per text by itself"):
+        LLM(str(folder), pooler_config=PoolerConfig(seq_pooling_type="MAX"))
+    with LLM(str(folder)) as llm, pytest.raises(BadInput, match="pooling='max'"):
+        embed(llm, "x", pooling="max")
 
 
 def test_lengths(tmp_path: Path) -> None:
