@@ -17,7 +17,7 @@ from cenote import LLM, PoolingParams
 from cenote.call import Call
 from cenote.errors import BadInput, TooLong
 from cenote.inputs import parse
-from cenote.tasks import classify, embed, token_classify
+from cenote.tasks import classify, embed, token_classify, token_embed
 from cenote.types import Batch, Length, ReadKey
 from support.checkpoints import MODEL_TYPES
 from support.classifiers import Reference, changed
@@ -143,12 +143,12 @@ def test_requests_of_all_kinds_share_a_batch(tiny_sentence: TinySentence, tmp_pa
     texts = short_texts(9)
     kinds: list[tuple[str, Any]] = [
         ("embed", embed.Params()),
-        ("token_embed", embed.Params()),
+        ("token_embed", token_embed.Params()),
         ("embed", embed.Params(normalize=False)),
         ("embed", embed.Params(dimensions=7)),
-        ("token_embed", embed.Params(dimensions=5, normalize=False)),
+        ("token_embed", token_embed.Params(dimensions=5, normalize=False)),
         ("embed", embed.Params(prompt_name="q")),
-        ("token_embed", embed.Params(prompt_name="q")),
+        ("token_embed", token_embed.Params(prompt_name="q")),
     ]
     with LLM(str(folder)) as llm:
         assert_one_batch_reads_all(llm, ["embed", "token_embed"], texts)
