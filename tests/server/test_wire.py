@@ -7,6 +7,7 @@ import json
 import socket
 import ssl
 import subprocess
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ import pytest
 
 from cenote.config import ServerSettings
 from cenote.errors import ConfigError
+from cenote.server.encodings import unpacked
 from cenote.server.front import known_keys
 from cenote.server.listen import bind_unix, listening_socket, release
+from cenote.server.refusals import Refusal
 from support.faulty import KILLS
 from support.texts import short_texts
 
@@ -83,6 +86,17 @@ def test_packed_bodies_that_are_refused(
     assert response.status_code == status
     told = response.json()
     assert set(told) == ({"error"} if path == "/v1/embeddings" else {"message", "id"})
+
+
+def test_a_bomb_is_never_unpacked() -> None:
+    bomb = gzip.compress(bytes(100_000_000), 1)
+    tracemalloc.start()
+    with pytest.raises(Refusal) as caught:
+        unpacked(bomb, 1_000_000)
+    _, most_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert caught.value.status_code == 413
+    assert most_bytes < 10_000_000
 
 
 def test_answers_are_packed_for_those_who_take_it(client: httpx.Client) -> None:
