@@ -117,7 +117,7 @@ class LLM(Opened):
             precision: `float32`, or fewer bits as `precisions.quantize` has them; the ranges of `int8` and `uint8` are
                 those of the setting `calibration`, else of sample texts, which is logged.
             more: `pooling_params`, `lora_request`, `tokenization_kwargs`, and the fields of `tasks.embed.Params`:
-                `normalize`, `dimensions`, `prompt_name`, `prompt`, `input_type`, `pooling`.
+                `normalize`, `dimensions`, `prompt_name`, `prompt`, `input_type`, `pooling`, `adapter`.
         """
         check_output(output)
         options.check_served("embed", self.recipe)

@@ -113,6 +113,11 @@ class Recipe:
         return next((step for step in self.steps if isinstance(step, Pooling)), None)
 
     @cached_property
+    def adapters(self) -> Mapping[str, str]:
+        """Name of each adapter that texts can be read with -> what is put before such a text; in the stored order."""
+        return dict(self.model.nature.adapters)
+
+    @cached_property
     def num_words(self) -> int:
         """Every token id is below it: rows of the table of words, and weights of words where a step has them."""
         weighted = (len(step.weights) for step in self.steps if isinstance(step, WordWeights))

@@ -230,6 +230,7 @@ class Nature:
         normalizes: Whether rows have unit length where the checkpoint has no `modules.json`.
         logit_softcap: Bound that the logits of a language-model head are bent under, or None.
         masked_lm: The head of the family's masked language models; None where it has none.
+        adapters: Name of each adapter that a text can be read with, and what is put before such a text.
     """
 
     causal: bool = False
@@ -241,6 +242,7 @@ class Nature:
     normalizes: bool = True
     logit_softcap: float | None = None
     masked_lm: MaskedLM | None = None
+    adapters: tuple[tuple[str, str], ...] = ()
 
 
 Step: TypeAlias = Pooling | Bag | Dense | LayerNorm | Normalize | WeightedLayerPooling | CNN | LSTM | WordWeights

@@ -96,6 +96,7 @@ class Encoded:
         keep: Positions of the tokens whose rows are given out, int32, ascending; None for all.
         at_width: Whether it was cut to a width that the checkpoint itself has, which is no reason to refuse it.
         chunks: The pieces that the model reads in its place where it is longer than the model; () where it is not.
+        adapter: Number of the adapter that the model takes for it; None for none.
     """
 
     ids: IntArray
@@ -107,12 +108,13 @@ class Encoded:
     keep: IntArray | None = None
     at_width: bool = False
     chunks: tuple[Chunk, ...] = ()
+    adapter: int | None = None
 
     @property
     def key(self) -> Hashable:
         """Equal where the model reads the same and gives out the same."""
         segments, keep = (None if array is None else array.tobytes() for array in (self.segments, self.keep))
-        return self.ids.tobytes(), segments, self.skip, self.attended, keep
+        return self.ids.tobytes(), segments, self.skip, self.attended, keep, self.adapter
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +174,7 @@ class Batch:
         reads: The read key of each sequence, length `S`.
         attended: How many leading tokens of each sequence are attended to, int32 `[S]`; None where all are.
         keep: Of each sequence, as in `Encoded`; () where no sequence drops a row.
+        adapters: Number of the adapter of each sequence, -1 for none, int32 `[S]`; None where none has one.
     """
 
     ids: IntArray
@@ -181,6 +184,7 @@ class Batch:
     reads: tuple[ReadKey, ...]
     attended: IntArray | None = None
     keep: tuple[IntArray | None, ...] = ()
+    adapters: IntArray | None = None
 
     @property
     def num_tokens(self) -> int:
@@ -209,7 +213,14 @@ class Batch:
             reads=tuple(reads),
             attended=_attended(encoded),
             keep=tuple(e.keep for e in encoded) if any(e.keep is not None for e in encoded) else (),
+            adapters=_adapters(encoded),
         )
+
+
+def _adapters(encoded: Sequence[Encoded]) -> IntArray | None:
+    if all(e.adapter is None for e in encoded):
+        return None
+    return np.array([-1 if e.adapter is None else e.adapter for e in encoded], np.int32)
 
 
 def _attended(encoded: Sequence[Encoded]) -> IntArray | None:

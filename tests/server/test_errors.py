@@ -59,6 +59,7 @@ def test_every_route_answers_what_it_should(request: pytest.FixtureRequest, path
         ({"input": "a", "dimensions": 0}, "dimensions", "only supports dimensions in range [1, "),
         ({"input": "a", "dimensions": 5}, "dimensions", "only supports Matryoshka dimensions [8, 16], got 5."),
         ({"input": "a", "prompt_name": "other"}, "prompt_name", "passage, query"),
+        ({"input": "a", "adapter": "retrieval.query"}, "adapter", "Its adapters are none."),
         ({"input": "a", "truncate_prompt_tokens": 0}, "truncate_prompt_tokens", "leaves nothing"),
         (
             {"input": "a", "truncate_prompt_tokens": 71},

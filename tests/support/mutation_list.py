@@ -6,7 +6,7 @@ from typing import Final
 
 from .mutation import Mutation
 from .mutations_decoders import CONVERSION, DECODER_BLOCKS, ROPE
-from .mutations_encoders import BY_DISTANCE, DISENTANGLED
+from .mutations_encoders import ADAPTED, BY_DISTANCE, DISENTANGLED
 from .mutations_forward import ATTENTION, BLOCKS, EMBEDDINGS
 from .mutations_heads import CLASSIFIERS, SCORING, TOKEN_ROWS
 from .mutations_reading import READING, WEIGHTS
@@ -18,6 +18,7 @@ MUTATIONS: Final = (
     *ATTENTION,
     *DISENTANGLED,
     *BY_DISTANCE,
+    *ADAPTED,
     *ROPE,
     *DECODER_BLOCKS,
     *CONVERSION,

@@ -7,6 +7,8 @@ from typing import Final
 from .mutation import Mutation
 from .mutations_forward import HIDDEN, LAYERS, SUMS
 
+ADAPTERS: Final = "tests/models/test_adapters.py::test_each_text_is_read_with_its_adapter"
+
 DISENTANGLED: Final = (
     Mutation(
         "queries and keys swapped in distances",
@@ -143,5 +145,43 @@ BY_DISTANCE: Final = (
         "last_QD if number == num_layers else rows",
         "rows",
         (f"{LAYERS}[t5]",),
+    ),
+)
+
+ADAPTED: Final = (
+    Mutation(
+        "the scale of adapters left out",
+        "layers/adapters.py",
+        "(adapters_T[:, None] == numbers) * self.scale",
+        "(adapters_T[:, None] == numbers) * 1.0",
+        (ADAPTERS,),
+    ),
+    Mutation(
+        "kept rows take the adapters of the first rows",
+        "layers/blocks.py",
+        "self.chosen[rows_Q]",
+        "self.chosen[: len(rows_Q)]",
+        (ADAPTERS,),
+    ),
+    Mutation(
+        "the feed-forward takes no adapter",
+        "layers/blocks.py",
+        "self.inner(hidden_QD, own_Q.chosen)",
+        "self.inner(hidden_QD)",
+        (ADAPTERS,),
+    ),
+    Mutation(
+        "tables take no adapter",
+        "models/bert.py",
+        "self.embeddings(packed, self.positions(packed), chosen)",
+        "self.embeddings(packed, self.positions(packed))",
+        (ADAPTERS,),
+    ),
+    Mutation(
+        "adapters added after the activation",
+        "layers/linear.py",
+        "out = self._product(x, None).add_(",
+        "out = self._product(x, self.activation).add_(",
+        (ADAPTERS,),
     ),
 )

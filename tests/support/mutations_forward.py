@@ -138,8 +138,8 @@ BLOCKS = (
     Mutation(
         "residual around the feed-forward lost",
         "layers/blocks.py",
-        "self.inner(hidden_QD).add_(hidden_QD)",
-        "self.inner(hidden_QD)",
+        "self.inner(hidden_QD, own_Q.chosen).add_(hidden_QD)",
+        "self.inner(hidden_QD, own_Q.chosen)",
         (f"{HIDDEN}[distilbert]",),
     ),
     Mutation(
@@ -160,7 +160,7 @@ BLOCKS = (
         "numbers of layers off by one",
         "layers/blocks.py",
         "                inner[number + 1] = hidden_TD",
-        "                inner[number + 1] = block(hidden_TD, packed.bounds, of_layer, None, turn)",
+        "                inner[number + 1] = block(hidden_TD, packed.bounds, of_layer, None, own)",
         (f"{LAYERS}[bert]",),
     ),
     Mutation(

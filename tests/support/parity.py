@@ -37,6 +37,7 @@ CASES: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     **jina_bert.VARIANTS,
     "jina_bert-far": ("jina_bert", {"max_positions": 600, "num_hidden_layers": 2}),
     **t5.VARIANTS,
+    "jina_embeddings_v3": ("jina_embeddings_v3", {}),
 }
 """Name -> model type and what is special in its config."""
 

@@ -53,7 +53,7 @@ def tiny_tokenizer(model_type: str, *, max_tokens: int, lowercase: bool = True) 
     if model_type == "roberta":
         vocab, merges = _byte_bpe(("<s>", "<pad>", "</s>", "<unk>", "<mask>"))
         return RobertaTokenizer(vocab=vocab, merges=merges, model_max_length=max_tokens)
-    if model_type in ("xlm-roberta", "gte", "new"):
+    if model_type in ("xlm-roberta", "gte", "new", "jina_embeddings_v3"):
         pieces = [*_scored("<s>", "<pad>", "</s>", "<unk>"), *_unigram(), ("<mask>", 0.0)]
         return XLMRobertaTokenizer(vocab=pieces, model_max_length=max_tokens)
     if model_type == "camembert":

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..rope import Rope
+from .adapters import AdapterSizes
 from .attention import PLAIN, Rule, attend
 from .linear import ACTIVATIONS, Linear
 from .packed import Bounds, Packed
@@ -33,6 +34,7 @@ class EncoderShape:
         attention_bias, up_bias, down_bias: Whether the linear layers of the attention have a bias, those into the
             feed-forward, and the one out of it.
         rope: Rotary positions of queries and keys, or None.
+        adapters: Of the updates of all linear layers that can be chosen from, or None.
     """
 
     hidden_size: int
@@ -47,6 +49,7 @@ class EncoderShape:
     up_bias: bool = True
     down_bias: bool = True
     rope: Rope | None = None
+    adapters: AdapterSizes | None = None
 
 
 class FeedForward(nn.Module):
@@ -54,11 +57,12 @@ class FeedForward(nn.Module):
 
     def __init__(self, shape: EncoderShape) -> None:
         super().__init__()
-        self.up = Linear(shape.hidden_size, shape.inner_size, bias=shape.up_bias, activation=shape.activation)
-        self.down = Linear(shape.inner_size, shape.hidden_size, bias=shape.down_bias)
+        size, inner, adapters = shape.hidden_size, shape.inner_size, shape.adapters
+        self.up = Linear(size, inner, bias=shape.up_bias, activation=shape.activation, adapters=adapters)
+        self.down = Linear(inner, size, bias=shape.down_bias, adapters=adapters)
 
-    def forward(self, hidden_TD: Tensor) -> Tensor:
-        out: Tensor = self.down(self.up(hidden_TD))
+    def forward(self, hidden_TD: Tensor, chosen: Tensor | None = None) -> Tensor:
+        out: Tensor = self.down(self.up(hidden_TD, chosen), chosen)
         return out
 
 
@@ -70,15 +74,38 @@ class GatedFeedForward(nn.Module):
         size, inner = shape.hidden_size, shape.inner_size
         self.gate_first = shape.gate_first
         parts = dict.fromkeys(("gate", "up") if shape.gate_first else ("up", "gate"), inner)
-        self.up_gate = Linear(size, 2 * inner, bias=shape.up_bias, parts=parts)
+        self.up_gate = Linear(size, 2 * inner, bias=shape.up_bias, parts=parts, adapters=shape.adapters)
         self.activation = ACTIVATIONS[shape.activation]
-        self.down = Linear(inner, size, bias=shape.down_bias)
+        self.down = Linear(inner, size, bias=shape.down_bias, adapters=shape.adapters)
 
-    def forward(self, hidden_TD: Tensor) -> Tensor:
-        first, second = self.up_gate(hidden_TD).chunk(2, dim=1)
+    def forward(self, hidden_TD: Tensor, chosen: Tensor | None = None) -> Tensor:
+        first, second = self.up_gate(hidden_TD, chosen).chunk(2, dim=1)
         up, gate = (second, first) if self.gate_first else (first, second)
-        out: Tensor = self.down(self.activation(gate) * up)
+        out: Tensor = self.down(self.activation(gate) * up, chosen)
         return out
+
+
+@dataclass(frozen=True, eq=False)
+class PerRow:
+    """What each row of a forward has beside its hidden state.
+
+    Args:
+        turn: The angles of its rotary positions, or None.
+        chosen: Its adapter, by `AdapterSizes.chosen`, `[T, A]`; None where no row has one.
+    """
+
+    turn: Turn | None = None
+    chosen: Tensor | None = None
+
+    def of_rows(self, rows_Q: Tensor) -> PerRow:
+        """The same of some rows."""
+        return PerRow(
+            turn=None if self.turn is None else self.turn.of_rows(rows_Q),
+            chosen=None if self.chosen is None else self.chosen[rows_Q],
+        )
+
+
+NOTHING = PerRow()
 
 
 class Block(nn.Module):
@@ -89,8 +116,8 @@ class Block(nn.Module):
         size = shape.hidden_size
         self.num_heads = shape.num_heads
         parts = {"query": size, "key": size, "value": size}
-        self.qkv = Linear(size, 3 * size, bias=shape.attention_bias, parts=parts)
-        self.out = Linear(size, size, bias=shape.attention_bias)
+        self.qkv = Linear(size, 3 * size, bias=shape.attention_bias, parts=parts, adapters=shape.adapters)
+        self.out = Linear(size, size, bias=shape.attention_bias, adapters=shape.adapters)
         self.attention_norm = nn.LayerNorm(size, eps=shape.norm_eps)
         self.inner: nn.Module = GatedFeedForward(shape) if shape.gated else FeedForward(shape)
         self.norm = nn.LayerNorm(size, eps=shape.norm_eps)
@@ -106,32 +133,35 @@ class Block(nn.Module):
         self.query, self.key_value = self.qkv.only(query), self.qkv.only(*others)
 
     def forward(
-        self, hidden_TD: Tensor, bounds: Bounds, rule: Rule, rows_Q: Tensor | None, turn: Turn | None = None
+        self, hidden_TD: Tensor, bounds: Bounds, rule: Rule, rows_Q: Tensor | None, own_T: PerRow = NOTHING
     ) -> Tensor:
         """`[T, D]` to `[Q, D]`: the rows `rows_Q`, or all of them. Keys and values are those of all tokens."""
-        attended_QD = self.attended(hidden_TD, bounds, rule, rows_Q, turn)
+        attended_QD, own_Q = self.attended(hidden_TD, bounds, rule, rows_Q, own_T)
         hidden_QD = self.added(attended_QD, hidden_TD if rows_Q is None else hidden_TD[rows_Q])
-        return normed(self.norm, self.inner(hidden_QD).add_(hidden_QD))
+        return normed(self.norm, self.inner(hidden_QD, own_Q.chosen).add_(hidden_QD))
 
     def attended(
-        self, hidden_TD: Tensor, bounds: Bounds, rule: Rule, rows_Q: Tensor | None, turn: Turn | None
-    ) -> Tensor:
-        """What the attention gives, `[Q, D]`."""
-        query, key, value = (part.unflatten(1, (self.num_heads, -1)) for part in self.projected(hidden_TD, rows_Q))
-        if turn is not None:
-            query, key = rotate(query, turn if rows_Q is None else turn.of_rows(rows_Q)), rotate(key, turn)
-        out_QD: Tensor = self.out(attend(query, key, value, bounds, rule))
-        return out_QD
+        self, hidden_TD: Tensor, bounds: Bounds, rule: Rule, rows_Q: Tensor | None, own_T: PerRow
+    ) -> tuple[Tensor, PerRow]:
+        """What the attention gives, `[Q, D]`, and what these rows have of their own."""
+        own_Q = own_T if rows_Q is None else own_T.of_rows(rows_Q)
+        parts = self.projected(hidden_TD, rows_Q, own_T.chosen, own_Q.chosen)
+        query, key, value = (part.unflatten(1, (self.num_heads, -1)) for part in parts)
+        if own_T.turn is not None and own_Q.turn is not None:
+            query, key = rotate(query, own_Q.turn), rotate(key, own_T.turn)
+        return self.out(attend(query, key, value, bounds, rule), own_Q.chosen), own_Q
 
-    def projected(self, hidden_TD: Tensor, rows_Q: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    def projected(
+        self, hidden_TD: Tensor, rows_Q: Tensor | None, chosen_T: Tensor | None, chosen_Q: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries of the rows `rows_Q`, or of all, and keys and values of all, each with all heads side by side."""
         if rows_Q is None:
-            query_QD, key_TD, value_TD = self.qkv(hidden_TD).chunk(3, dim=1)
+            query_QD, key_TD, value_TD = self.qkv(hidden_TD, chosen_T).chunk(3, dim=1)
         else:
             assert self.query is not None
             assert self.key_value is not None
-            key_TD, value_TD = self.key_value(hidden_TD).chunk(2, dim=1)
-            query_QD = self.query(hidden_TD[rows_Q])
+            key_TD, value_TD = self.key_value(hidden_TD, chosen_T).chunk(2, dim=1)
+            query_QD = self.query(hidden_TD[rows_Q], chosen_Q)
         return query_QD, key_TD, value_TD
 
     def added(self, attended_QD: Tensor, hidden_QD: Tensor) -> Tensor:
@@ -156,24 +186,31 @@ class Encoder(nn.Module):
         if self._rope is not None:
             self._angles = Angles(self._rope, last.norm.weight.device)
 
-    def forward(self, hidden_TD: Tensor, packed: Packed, rule: Rule | Sequence[Rule] = PLAIN) -> Hidden:
+    def forward(
+        self,
+        hidden_TD: Tensor,
+        packed: Packed,
+        rule: Rule | Sequence[Rule] = PLAIN,
+        chosen: Tensor | None = None,
+    ) -> Hidden:
         """Hidden states `[T, D]` of the embeddings to those after the last layer, kept rows only.
 
         Args:
             hidden_TD: The embeddings.
             packed: Whose rows are whose, and which are wanted.
             rule: Who sees whom, in every layer or in each.
+            chosen: The adapters of the rows, as in `PerRow`.
         """
         rules = [rule] * len(self.blocks) if isinstance(rule, Rule) else rule
         kept = packed.kept
-        turn = self._angles.turn(packed, hidden_TD.dtype) if self._angles else None
+        own = PerRow(self._angles.turn(packed, hidden_TD.dtype) if self._angles else None, chosen)
         inner = {0: hidden_TD} if 0 in packed.layers else {}
         last = len(self.blocks) - 1
         for number, (block, of_layer) in enumerate(zip(self.blocks, rules, strict=True)):
             if number == last and kept is not None:
-                hidden_TD = block(hidden_TD, kept.bounds, of_layer, kept.rows_Q, turn)
+                hidden_TD = block(hidden_TD, kept.bounds, of_layer, kept.rows_Q, own)
             else:
-                hidden_TD = block(hidden_TD, packed.bounds, of_layer, None, turn)
+                hidden_TD = block(hidden_TD, packed.bounds, of_layer, None, own)
             if number + 1 in packed.layers:
                 inner[number + 1] = hidden_TD
         return Hidden(hidden_TD, inner)

@@ -6,19 +6,29 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .adapters import AdapterSizes, TableAdapters
 from .packed import Packed
 
 
 class Table(nn.Module):
-    """Rows to look up: `weight` is `[num_rows, size]`."""
+    """Rows to look up: `weight` is `[num_rows, size]`.
 
-    def __init__(self, num_rows: int, size: int) -> None:
+    Args:
+        adapters: Of the updates that can be chosen from, or None.
+    """
+
+    def __init__(self, num_rows: int, size: int, adapters: AdapterSizes | None = None) -> None:
         super().__init__()
+        self.adapters = None if adapters is None else TableAdapters(adapters, num_rows, size)
         self.weight = nn.Parameter(torch.empty(num_rows, size), requires_grad=False)
 
-    def forward(self, rows_T: Tensor) -> Tensor:
-        """`[T]` to `[T, size]`."""
-        return F.embedding(rows_T, self.weight)
+    def forward(self, rows_T: Tensor, chosen: Tensor | None = None) -> Tensor:
+        """`[T]` to `[T, size]`; `chosen` is what `AdapterSizes.chosen` gives, or None for no adapters."""
+        found = F.embedding(rows_T, self.weight)
+        if chosen is None:
+            return found
+        assert self.adapters is not None
+        return found.add_(self.adapters(rows_T, chosen))
 
 
 class Embeddings(nn.Module):
@@ -30,6 +40,7 @@ class Embeddings(nn.Module):
         size: Columns.
         norm_eps: Added to the variance.
         norm_bias: Whether the norm has a bias.
+        adapters: Of the updates of each table that can be chosen from, or None.
     """
 
     def __init__(
@@ -41,18 +52,22 @@ class Embeddings(nn.Module):
         norm_eps: float,
         *,
         norm_bias: bool = True,
+        adapters: AdapterSizes | None = None,
     ) -> None:
         super().__init__()
-        self.words = Table(num_words, size)
-        self.positions = Table(num_positions, size) if num_positions else None
-        self.segments = Table(num_segments, size) if num_segments else None
+        self.words = Table(num_words, size, adapters)
+        self.positions = Table(num_positions, size, adapters) if num_positions else None
+        self.segments = Table(num_segments, size, adapters) if num_segments else None
         self.norm = nn.LayerNorm(size, eps=norm_eps, bias=norm_bias)
 
-    def forward(self, packed: Packed, positions_T: Tensor) -> Tensor:
-        """Token ids to `[T, size]`."""
-        words = packed.embeds_TD if packed.embeds_TD is not None else self.words(packed.ids_T)
-        summed = words if self.positions is None else words + self.positions(positions_T)
-        if self.segments is not None:
+    def forward(self, packed: Packed, positions_T: Tensor, chosen: Tensor | None = None) -> Tensor:
+        """Token ids to `[T, size]`; `chosen` as in `Table`."""
+        words = packed.embeds_TD if packed.embeds_TD is not None else self.words(packed.ids_T, chosen)
+        summed = words if self.positions is None else words + self.positions(positions_T, chosen)
+        if self.segments is not None and chosen is not None:
+            segments_T = torch.zeros_like(packed.ids_T) if packed.segments_T is None else packed.segments_T
+            summed = summed + self.segments(segments_T, chosen)
+        elif self.segments is not None:
             first_D = self.segments.weight[0]
             summed = summed + (first_D if packed.segments_T is None else self.segments(packed.segments_T))
         out: Tensor = self.norm(summed)

@@ -47,7 +47,7 @@ class Experts(nn.Module):
             self.experts.append(nn.ModuleList((self.ups.only(name), self.downs.only(name).transposed())))
         self.ups = self.downs = None
 
-    def forward(self, hidden_TD: Tensor) -> Tensor:
+    def forward(self, hidden_TD: Tensor, chosen: Tensor | None = None) -> Tensor:
         """`[T, D]` to `[T, D]`."""
         shares_TE = torch.softmax(self.router(hidden_TD), dim=-1, dtype=torch.float32)
         shares_Tk, chosen_Tk = torch.topk(shares_TE, self._top, dim=-1)

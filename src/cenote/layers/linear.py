@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .adapters import Adapters, AdapterSizes
+
 ACTIVATIONS: Final[Mapping[str, Callable[[Tensor], Tensor]]] = {
     "gelu": F.gelu,
     "gelu_tanh": partial(F.gelu, approximate="tanh"),
@@ -40,6 +42,7 @@ class Linear(nn.Module):
         activation: One of `ACTIVATIONS`, or None.
         parts: Name -> rows, where checkpoints keep `weight` and `bias` as several tensors that are stacked here in
             this order (query, key and value, say), or as one. The loader fills `NAME.PART.weight` or `NAME.weight`.
+        adapters: Of the updates that rows can choose from, or None.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class Linear(nn.Module):
         bias: bool = True,
         activation: str | None = None,
         parts: Mapping[str, int] | None = None,
+        adapters: AdapterSizes | None = None,
     ) -> None:
         super().__init__()
         self.in_features = in_features
@@ -58,6 +62,7 @@ class Linear(nn.Module):
         self.parts = dict(parts or {})
         self.weight: nn.Parameter | None = nn.Parameter(torch.empty(out_features, in_features), requires_grad=False)
         self.bias = nn.Parameter(torch.empty(out_features), requires_grad=False) if bias else None
+        self.adapters = None if adapters is None else Adapters(adapters, in_features, out_features)
         self._prepacked: Tensor | None = None
 
     def only(self, *names: str) -> Linear:
@@ -70,6 +75,7 @@ class Linear(nn.Module):
             part = Linear(self.in_features, size, bias=self.bias is not None, activation=self.activation)
         part.weight = nn.Parameter(self.weight[rows], requires_grad=False)
         part.bias = None if self.bias is None else nn.Parameter(self.bias[rows], requires_grad=False)
+        part.adapters = None if self.adapters is None else self.adapters.only(rows)
         return part
 
     def transposed(self) -> Linear:
@@ -87,19 +93,30 @@ class Linear(nn.Module):
             self._prepacked = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach(), 512)
             self.weight = None
 
-    def forward(self, x: Tensor) -> Tensor:
-        """`[..., in_features]` to `[..., out_features]`."""
-        if self._prepacked is not None:
-            return self._onednn(x, self._prepacked)
-        assert self.weight is not None
-        out = F.linear(x, self.weight, self.bias)
+    def forward(self, x: Tensor, chosen: Tensor | None = None) -> Tensor:
+        """`[..., in_features]` to `[..., out_features]`.
+
+        Args:
+            chosen: Which adapters the rows `[T, in_features]` take, by `AdapterSizes.chosen`; None for none.
+        """
+        if chosen is None:
+            return self._product(x, self.activation)
+        assert self.adapters is not None
+        out = self._product(x, None).add_(self.adapters(x, chosen))
         return out if self.activation is None else ACTIVATIONS[self.activation](out)
 
-    def _onednn(self, x: Tensor, prepacked: Tensor) -> Tensor:
-        fused = _ONEDNN_EPILOGUES.get(self.activation)
+    def _product(self, x: Tensor, activation: str | None) -> Tensor:
+        if self._prepacked is not None:
+            return self._onednn(x, self._prepacked, activation)
+        assert self.weight is not None
+        out = F.linear(x, self.weight, self.bias)
+        return out if activation is None else ACTIVATIONS[activation](out)
+
+    def _onednn(self, x: Tensor, prepacked: Tensor, activation: str | None) -> Tensor:
+        fused = _ONEDNN_EPILOGUES.get(activation)
         name, algorithm = fused or ("none", "")
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, prepacked, self.bias, name, [], algorithm)
-        return out if fused or self.activation is None else ACTIVATIONS[self.activation](out)
+        return out if fused or activation is None else ACTIVATIONS[activation](out)
 
     def extra_repr(self) -> str:
         backend = "onednn" if self._prepacked is not None else "torch"

@@ -74,6 +74,7 @@ class Packed:
         kept: Rows wanted after the last layer; None for all.
         layers: Hidden states to return beside the last one, by number (0 is the embeddings).
         embeds_TD: Input embeddings to use in place of those of `ids_T`.
+        adapters_T: Number of the adapter of each token's sequence, -1 for none, int32; None where none has one.
     """
 
     ids_T: Tensor
@@ -83,6 +84,7 @@ class Packed:
     kept: Kept | None = None
     layers: tuple[int, ...] = ()
     embeds_TD: Tensor | None = None
+    adapters_T: Tensor | None = None
 
     @classmethod
     def of(
@@ -107,6 +109,7 @@ class Packed:
             bounds=Bounds(bounds_S1, bounds_S1, None, find_runs(lengths, attended, lengths)),
             kept=_kept(batch, attended, wanted, bounds_S1, device) if keep else None,
             layers=layers,
+            adapters_T=None if batch.adapters is None else _to(np.repeat(batch.adapters, lengths), device),
         )
 
     def of_kept(self, rows_TD: Tensor) -> Tensor:

@@ -32,10 +32,11 @@ ALIASES: Final[Mapping[str, str]] = {
     "model2vec": "static_embedding",
     "mt5": "t5",
     "umt5": "t5",
+    "jina_embeddings_v3": "xlm_roberta_flash",
 }
 """Checkpoints that are another family under a new name: `model_type` -> file."""
 
-BORROWED: Final[Mapping[str, tuple[str, ...]]] = {"bert": ("jina_bert",)}
+BORROWED: Final[Mapping[str, tuple[str, ...]]] = {"bert": ("jina_bert",), "xlm-roberta": ("xlm_roberta_flash",)}
 """`model_type` -> files of other families that call themselves so; `claims(raw)` of each knows its own."""
 
 

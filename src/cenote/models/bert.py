@@ -120,19 +120,28 @@ class Model(nn.Module):
         super().__init__()
         self.config = config
         size = config.embedding_size
-        self.embeddings = Embeddings(
-            config.vocab_size, config.num_positions, config.num_segments, size, config.shape.norm_eps
-        )
+        shape = config.shape
+        sizes = config.vocab_size, config.num_positions, config.num_segments, size
+        self.embeddings = Embeddings(*sizes, shape.norm_eps, adapters=shape.adapters)
         self.project = None if size == config.hidden_size else Linear(size, config.hidden_size)
         self.encoder = Encoder(config.shape, self.block)
 
     def forward(self, packed: Packed) -> Hidden:
         """Token ids to hidden states `[Q, D]`."""
-        hidden_TD = self.embeddings(packed, self.positions(packed))
+        chosen = self.chosen(packed)
+        hidden_TD = self.embeddings(packed, self.positions(packed), chosen)
         if self.project is not None:
             hidden_TD = self.project(hidden_TD)
-        hidden: Hidden = self.encoder(hidden_TD, packed, self.rule())
+        hidden: Hidden = self.encoder(hidden_TD, packed, self.rule(), chosen)
         return hidden
+
+    def chosen(self, packed: Packed) -> Tensor | None:
+        """The adapters of the tokens, `[T, A]`, by `AdapterSizes.chosen`; None where none has one."""
+        adapters = self.config.shape.adapters
+        if packed.adapters_T is None:
+            return None
+        assert adapters is not None
+        return adapters.chosen(packed.adapters_T, self.embeddings.words.weight.dtype)
 
     def positions(self, packed: Packed) -> Tensor:
         """Rows of the position table, `[T]`."""

@@ -114,9 +114,11 @@ class NormedBlock(Block):
             nn.LayerNorm(shape.hidden_size, eps=shape.norm_eps) for _ in range(3)
         )
 
-    def projected(self, hidden_TD: Tensor, rows_Q: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    def projected(
+        self, hidden_TD: Tensor, rows_Q: Tensor | None, chosen_T: Tensor | None, chosen_Q: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries `[Q, D]` and keys `[T, D]`, normalised over all heads, and values `[T, D]`."""
-        query_QD, key_TD, value_TD = super().projected(hidden_TD, rows_Q)
+        query_QD, key_TD, value_TD = super().projected(hidden_TD, rows_Q, chosen_T, chosen_Q)
         return normed(self.query_norm, query_QD), normed(self.key_norm, key_TD), value_TD
 
     def added(self, attended_QD: Tensor, hidden_QD: Tensor) -> Tensor:

@@ -16,13 +16,12 @@ from torch import Tensor, nn
 from ..errors import CheckpointError
 from ..hf import ACTIVATIONS, Raw
 from ..layers.attention import Rule
-from ..layers.blocks import Block, Encoder, EncoderShape, Hidden
+from ..layers.blocks import NOTHING, Block, Encoder, EncoderShape, Hidden, PerRow
 from ..layers.decoder import RMSNorm
 from ..layers.embeddings import Table
 from ..layers.linear import Linear
 from ..layers.packed import Bounds, Packed
 from ..layers.relative import RelativeBias
-from ..layers.rope import Turn
 from ..steps import Nature, Stage
 
 PREFIXES = ("transformer.",)
@@ -149,10 +148,10 @@ class T5Block(Block):
             self.add_module(name, RMSNorm(size, shape.norm_eps, 0.0))
 
     def forward(
-        self, hidden_TD: Tensor, bounds: Bounds, rule: Rule, rows_Q: Tensor | None, turn: Turn | None = None
+        self, hidden_TD: Tensor, bounds: Bounds, rule: Rule, rows_Q: Tensor | None, own_T: PerRow = NOTHING
     ) -> Tensor:
         """As `Block.forward`."""
-        attended_QD = self.attended(self.attention_norm(hidden_TD), bounds, rule, rows_Q, turn)
+        attended_QD, _ = self.attended(self.attention_norm(hidden_TD), bounds, rule, rows_Q, own_T)
         hidden_QD = attended_QD.add_(hidden_TD if rows_Q is None else hidden_TD[rows_Q])
         inner_QD: Tensor = self.inner(self.norm(hidden_QD))
         return inner_QD.add_(hidden_QD)

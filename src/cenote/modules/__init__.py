@@ -23,6 +23,9 @@ SCORE: Final = "LogitScore"
 # Packages whose classes are the ones below; a class of the same name from elsewhere may compute something else.
 _PACKAGES: Final = ("sentence_transformers.", "pylate.models.")
 
+# The makers' own first module of checkpoints with adapters: it does what a Transformer does, and chooses the adapter.
+_WITH_ADAPTERS: Final = "custom_st.Transformer"
+
 
 @dataclass(frozen=True)
 class Modules:
@@ -96,6 +99,8 @@ def _path(module: Mapping[str, Any]) -> str:
 def _kind(module: Mapping[str, Any], checkpoint: Checkpoint) -> str:
     dotted = str(module.get("type", ""))
     kind = dotted.rsplit(".", 1)[-1]
+    if dotted == _WITH_ADAPTERS and checkpoint.config.get("lora_adaptations"):
+        return kind
     if not dotted.startswith(_PACKAGES) or kind not in (*FIRSTS, SCORE, *readers.READERS):
         raise UnknownModule(
             f"modules.json of {checkpoint.name} has a module of type {dotted!r}.",

@@ -134,6 +134,7 @@ def _params(body: EmbeddingRequest, given: Prompts, notes: Notes) -> embed.Param
         normalize=notes.activation(body),
         dimensions=body.dimensions,
         pooling=body.pooling,
+        adapter=body.adapter,
         prompt_name=given.prompt_name,
         prompt=given.prompt,
         add_special_tokens=given.add_special_tokens,

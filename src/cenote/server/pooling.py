@@ -142,7 +142,7 @@ def _params(task: str, body: PoolingRequest, given: Prompts, notes: Notes) -> An
     more: dict[str, Any] = {"prompt_name": given.prompt_name, "prompt": given.prompt}
     if task == token_embed.NAME:
         more["input_type"] = body.input_type
-    for name in ("pool_factor", "top_k", "threshold"):
+    for name in ("pool_factor", "top_k", "threshold", "adapter"):
         if getattr(body, name) is not None:
             more[name] = getattr(body, name)
     asked = PoolingParams(notes.activation(body), body.dimensions, pooling=body.pooling)

@@ -119,6 +119,9 @@ class PromptFields(CallFields, kw_only=True):
 class ArrayFields(PromptFields, kw_only=True):
     """What is said about vectors."""
 
+    adapter: Annotated[str, Meta(description="Name of one of the model's adapters to read the inputs with.")] | None = (
+        None
+    )
     normalize: (
         Annotated[bool, Meta(description="Old name of use_activation.", extra_json_schema={"deprecated": True})] | None
     ) = None

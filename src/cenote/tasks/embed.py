@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
@@ -36,6 +36,8 @@ class Params:
         prompt: A text put before each text; wins over `prompt_name`.
         input_type: What the texts are (`query`, `document`, ...), which chooses a prompt where none is named.
         pooling: Mode of `steps.POOLINGS` in place of the checkpoint's, in any case of letters.
+        adapter: Name of the checkpoint's adapter that the texts are read with; its instruction goes before each, unless
+            `prompt`, `prompt_name` or `input_type` says otherwise.
         add_special_tokens: Whether the tokenizer adds its special tokens.
     """
 
@@ -45,10 +47,11 @@ class Params:
     prompt: str | None = None
     input_type: str | None = None
     pooling: str | None = None
+    adapter: str | None = None
     add_special_tokens: bool = True
 
     def check(self, recipe: Recipe) -> None:
-        """Raise `BadInput` where the checkpoint does not allow `dimensions` or `pooling`, or has no such prompt."""
+        """Raise `BadInput` where the checkpoint does not allow what is asked, or has no such prompt or adapter."""
         if self.dimensions is not None:
             _check_dimensions(self.dimensions, recipe)
         if self.pooling is not None:
@@ -56,7 +59,14 @@ class Params:
         self.text_before(recipe)
 
     def text_before(self, recipe: Recipe) -> str:
-        """What is put before each text."""
+        """What is put before each text: what the request says, else the adapter's instruction, else the default.
+
+        Raises:
+            BadInput: The checkpoint has no such adapter or no such prompt.
+        """
+        instruction = None if self.adapter is None else _instruction(recipe, self.adapter)
+        if instruction is not None and (self.prompt, self.prompt_name, self.input_type) == (None, None, None):
+            return instruction
         return prompting.text_before(
             recipe, prompt=self.prompt, prompt_name=self.prompt_name, input_type=self.input_type
         )
@@ -76,10 +86,10 @@ def encode(
     recipe: Recipe, tokenizer: Tokenizer, inputs: Sequence[Input], params: Params, length: Length
 ) -> list[Encoded]:
     """Token ids of `inputs`; a prompt goes before each text, and before the first of a pair."""
-    if params.prompt is None and params.prompt_name is None and params.input_type is None:
+    if (params.prompt, params.prompt_name, params.input_type, params.adapter) == (None, None, None, None):
         prompting.say_unchosen(recipe)
     limit = recipe.max_len if length.limit is None else min(length.limit, recipe.max_len)
-    return tokenizer.encode(
+    encoded = tokenizer.encode(
         inputs,
         limit=limit,
         on_long=length.on_long,
@@ -90,6 +100,20 @@ def encode(
         model_name=recipe.name,
         overlap=recipe.chunk_overlap if length.overlap is None else length.overlap,
     )
+    return adapted(recipe, encoded, params)
+
+
+def adapted(recipe: Recipe, encoded: list[Encoded], params: Params) -> list[Encoded]:
+    """`encoded`, to be read with the adapter that the request names."""
+    if params.adapter is None:
+        return encoded
+    number = list(recipe.adapters).index(params.adapter)
+    return [_adapted(one, number) for one in encoded]
+
+
+def _adapted(one: Encoded, number: int) -> Encoded:
+    pieces = tuple(replace(piece, encoded=_adapted(piece.encoded, number)) for piece in one.chunks)
+    return replace(one, adapter=number, chunks=pieces)
 
 
 def read_key(recipe: Recipe, params: Params) -> ReadKey:
@@ -137,6 +161,16 @@ def _check_pooling(pooling: str, recipe: Recipe) -> None:
             fix="Leave it out.",
             param="pooling",
         )
+
+
+def _instruction(recipe: Recipe, adapter: str) -> str:
+    if adapter not in recipe.adapters:
+        raise BadInput(
+            f"{recipe.name} has no adapter named {adapter!r}.",
+            allowed=f"Its adapters are {', '.join(recipe.adapters) or 'none'}.",
+            param="adapter",
+        )
+    return recipe.adapters[adapter]
 
 
 def _check_dimensions(dimensions: int, recipe: Recipe) -> None:

@@ -97,7 +97,8 @@ def encode(
     skipped = [tokenizer.id_of(word) for word in late.mask.words] if _means(params, late.mask.input_types) else []
     skipped_ids = np.array([number for number in skipped if number is not None], np.int32)
     only = late.mask.only_ids if role != "query" else None
-    return [replace(item, keep=_kept(item.ids, skipped_ids, only)) for item in encoded]
+    encoded = [replace(item, keep=_kept(item.ids, skipped_ids, only)) for item in encoded]
+    return embed.adapted(recipe, encoded, params)
 
 
 def read_key(recipe: Recipe, params: Params) -> ReadKey:
