@@ -40,18 +40,30 @@ _TASKS: dict[str, tuple[tuple[str, ...], tuple[str, ...], str]] = {
     "classify": (("classify", "reward"), ("/classify",), "classifiers of texts: 1st"),
     "token_embed": ((), (), "embedders with one pooling, late interaction: after embed, or 1st where there is none"),
     "token_classify": (("reward",), (), "classifiers of tokens: 1st; those of texts: 2nd"),
+    "sparse": (
+        ("embed_sparse",),
+        (),
+        "masked language models, and `modules.json` with SpladePooling: 1st without embed",
+    ),
 }
 
 # Use -> what it gives, the tasks that it is made of in the order in which they are tried, methods, routes.
 _USES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
-    "score": ("A number for each pair.", ("classify", "embed", "token_embed"), ("score",), ("/score", "/v1/score")),
+    "score": (
+        "A number for each pair.",
+        ("classify", "embed", "token_embed", "sparse"),
+        ("score",),
+        ("/score", "/v1/score"),
+    ),
     "rerank": (
         "Documents from best to worst.",
-        ("classify", "embed", "token_embed"),
+        ("classify", "embed", "token_embed", "sparse"),
         ("rerank",),
         ("/rerank", "/v1/rerank", "/v2/rerank"),
     ),
     "reward": ("Raw values, no activation.", ("classify", "token_classify"), ("reward",), ("/pooling",)),
+    "fill-mask": ("The likeliest words in the place of each mask.", ("token_classify",), ("fill_mask",), ()),
+    "late chunking": ("A vector for each span of a document.", ("token_embed",), ("embed_chunks",), ()),
 }
 
 

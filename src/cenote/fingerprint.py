@@ -36,7 +36,11 @@ _DECIDED: Final = (
     "default_prompt_name",
     "pair_template",
     "dimensions",
+    "chunks",
+    "chunk_overlap",
 )
+# Records, each of which a checkpoint may lack.
+_RECORDS: Final = ("classifier", "late_interaction", "masked_lm", "sparse")
 # Keys of config.json that say where it comes from, or how fast it is to run.
 _SAY_NOTHING: Final = ("_name_or_path", "transformers_version", "torch_dtype", "dtype", "use_cache")
 _TOKENIZER_FILES: Final = ("*token*.json", "vocab*", "merges.txt", "*.model")
@@ -100,8 +104,7 @@ def fingerprint(recipe: Recipe, words: Checkpoint, machine: MachineSettings) -> 
         # A key that is null counts as missing everywhere.
         "config": {key: value for key, value in raw.items() if value is not None and key not in _SAY_NOTHING},
         "steps": [[type(step).__name__, _telling(step)] for step in recipe.steps],
-        "classifier": None if recipe.classifier is None else _telling(recipe.classifier),
-        "late_interaction": None if recipe.late_interaction is None else _telling(recipe.late_interaction),
+        **{name: None if (part := getattr(recipe, name)) is None else _telling(part) for name in _RECORDS},
         "dtype": str(plan(machine, recipe.dtype, recipe.stored_dtype).dtype),
         **{name: getattr(recipe, name) for name in _DECIDED},
     }

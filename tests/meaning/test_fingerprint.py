@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from cenote.checkpoint import open_checkpoint
 from cenote.config import MachineSettings, ModelSettings, PoolerConfig
 from cenote.fingerprint import Fingerprint, fingerprint
 from cenote.recipe import resolve
+from cenote.steps import Splade
 from support.classifiers import changed
 from support.fixtures import Tiny, TinySentence
 
@@ -65,6 +67,8 @@ def test_all_that_decides_the_vectors_changes_it(tiny_sentence: TinySentence, ti
         of(folder, dtype="bfloat16"),
         of(folder, pooler_config=PoolerConfig(dimensions=8)),
         of(folder, pooler_config=PoolerConfig(seq_pooling_type="LAST")),
+        of(folder, pooler_config=PoolerConfig(enable_chunked_processing=True)),
+        of(folder, chunk_overlap=3),
         of(folder, hf_overrides={"layer_norm_eps": 1e-8}),
         of(tiny("bert", head="sequence_classification", num_labels=1)),
         of(
@@ -73,6 +77,15 @@ def test_all_that_decides_the_vectors_changes_it(tiny_sentence: TinySentence, ti
         ),
     ]
     assert len(set(found)) == len(found)
+
+
+def test_how_sparse_rows_are_made_changes_it(tiny: Tiny) -> None:
+    found = resolve(open_checkpoint(str(tiny("bert", head="masked_lm"))), ModelSettings())
+    assert found.sparse is not None
+    summed = replace(found, sparse=replace(found.sparse, step=Splade("sum")))
+    sharper = replace(found, sparse=replace(found.sparse, max_active=5))
+    prints = {fingerprint(one, one.transformer, MachineSettings(device="cpu")) for one in (found, summed, sharper)}
+    assert len(prints) == 3
 
 
 def test_a_file_is_read_once_until_it_changes(
