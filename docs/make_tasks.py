@@ -43,7 +43,7 @@ _TASKS: dict[str, tuple[tuple[str, ...], tuple[str, ...], str]] = {
     "sparse": (
         ("embed_sparse",),
         (),
-        "masked language models, and `modules.json` with SpladePooling: 1st without embed",
+        "folders of a SparseEncoder: 1st; masked language models: after the others",
     ),
 }
 

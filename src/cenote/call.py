@@ -219,6 +219,10 @@ class Work:
         for index, item in enumerate(self.encoded[where], where.start):
             if item is None:
                 continue
+            if item.row is not None:
+                self.room_for([item.row])[index] = item.row
+                self.num_done += 1
+                continue
             leader = self._leaders.setdefault(item.key, index)
             if leader == index:
                 fresh += self._pending(item, call, index)

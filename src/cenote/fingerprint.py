@@ -97,7 +97,8 @@ def fingerprint(recipe: Recipe, words: Checkpoint, machine: MachineSettings) -> 
     from .device import plan
 
     raw = recipe.transformer.config
-    folders = {step.path for step in recipe.steps if getattr(step, "path", "")}
+    made = () if recipe.sparse is None else (recipe.sparse.step,)
+    folders = {step.path for step in (*recipe.steps, *made) if step.path}
     said = {
         "weights": [_hash(path) for folder in ("", *sorted(folders)) for path in _weights(recipe, folder)],
         "tokenizer": {path.name: _hash(path) for path in _matching(words.folder, _TOKENIZER_FILES)},
@@ -107,6 +108,7 @@ def fingerprint(recipe: Recipe, words: Checkpoint, machine: MachineSettings) -> 
         **{name: None if (part := getattr(recipe, name)) is None else _telling(part) for name in _RECORDS},
         "dtype": str(plan(machine, recipe.dtype, recipe.stored_dtype).dtype),
         **{name: getattr(recipe, name) for name in _DECIDED},
+        "words": recipe.sparse.words.weights if recipe.sparse and recipe.sparse.words else None,
     }
     text = json.dumps(said, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]

@@ -258,8 +258,7 @@ def default_task(recipe: Recipe, asked: str | None, sources: dict[str, str]) -> 
     """
     if asked is None:
         sources["default_task"] = "default: the first that the checkpoint serves"
-        sparse_alone = recipe.sparse is not None and "embed" not in recipe.tasks
-        return "sparse" if sparse_alone else recipe.tasks[0]
+        return "sparse" if recipe.sparse is not None and recipe.sparse.is_main else recipe.tasks[0]
     task, warning = renamed_task(asked, recipe)
     if task not in recipe.tasks:
         raise UnsupportedTask(

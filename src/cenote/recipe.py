@@ -16,7 +16,7 @@ from .config import ModelSettings
 from .errors import BadInput, CheckpointError, ConfigError
 from .modules.late_interaction import LateInteraction, stanford
 from .sparse import Sparse
-from .steps import MaskedLM, Nature, Pooling, Step, WordWeights
+from .steps import MaskedLM, Nature, Pooling, PresentWords, Step, WordWeights
 from .tasks import TASKS, embed, find
 
 if TYPE_CHECKING:
@@ -120,8 +120,9 @@ class Recipe:
     @cached_property
     def num_words(self) -> int:
         """Every token id is below it: rows of the table of words, and weights of words where a step has them."""
-        weighted = (len(step.weights) for step in self.steps if isinstance(step, WordWeights))
-        return min((self.model.vocab_size, *weighted))
+        words = self.sparse.words if self.sparse else None
+        weighted = (step for step in (*self.steps, words) if isinstance(step, (WordWeights, PresentWords)))
+        return min((self.model.vocab_size, *(len(step.weights) for step in weighted)))
 
     @cached_property
     def tasks(self) -> tuple[str, ...]:
@@ -162,7 +163,7 @@ def resolve(checkpoint: Checkpoint, settings: ModelSettings) -> Recipe:
     kind, classifier = _converted(listed, transformer, model, settings, sources)
     nature, asked = model.nature, settings.pooler_config
     late = None if classifier else listed.late_interaction if listed else stanford(transformer)
-    words = _words(not (listed or classifier or late), architecture, name, model, transformer, sources)
+    words = _words(not (listed or classifier or late), listed, architecture, name, model, transformer, sources)
     steps, normalize = pooler.steps(listed, late, classifier, words.alone, transformer, nature, asked, sources)
     prompts, default_prompt = _prompts(settings_st, raw, late, sources)
     _say_sources(listed, nature, sources)
@@ -227,7 +228,7 @@ def _converted(
         tokens = label_tokens.find(transformer, words, module, listed is not None, model, returned)
     name, architecture = str((raw.get("architectures") or [""])[0]), models.find(raw)
     reward = models.reward(architecture, name)
-    pools = listed is not None and bool(listed.steps)
+    pools = listed is not None and bool(listed.steps or listed.sparse)
     kind = conversion.kind_of(name, pools, tokens, reward is not None, settings, sources)
     _check_belongs(listed, kind, raw, settings)
     made_of = Made(models.heads(architecture, model), tokens, reward)
@@ -248,6 +249,7 @@ def _model_config(architecture: Architecture, transformer: Checkpoint) -> ModelC
 
 def _words(
     plain: bool,
+    listed: st.Modules | None,
     architecture: Architecture,
     name: str,
     model: ModelConfig,
@@ -257,7 +259,7 @@ def _words(
     from . import weights
 
     is_stored = partial(weights.stores, transformer, architecture.PREFIXES)
-    return sparse.reading(plain, name, model, is_stored, sources)
+    return sparse.reading(plain, listed, name, model, is_stored, sources)
 
 
 def _say_sources(listed: st.Modules | None, nature: Nature, sources: dict[str, str]) -> None:
@@ -305,7 +307,7 @@ def _plain(value: Any) -> Any:
 def _check_belongs(
     listed: st.Modules | None, kind: conversion.Kind, raw: Mapping[str, Any], settings: ModelSettings
 ) -> None:
-    if listed is not None and not listed.steps and kind == "embed" and settings.convert != "embed":
+    if listed is not None and not (listed.steps or listed.sparse) and kind == "embed" and settings.convert != "embed":
         raise CheckpointError(
             f"modules.json lists a classifier, but config.json says architectures={raw.get('architectures')}.",
             allowed="A classifier is a *ForSequenceClassification.",

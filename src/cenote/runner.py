@@ -19,10 +19,21 @@ from .layers.linear import prepare
 from .layers.masked_lm import MaskedLMHead, build_masked_lm
 from .layers.packed import Packed, Wanted
 from .layers.pooling import Spans
-from .layers.sparse import build_sparse
+from .layers.sparse import SparseHead, build_sparse_code, build_splade
 from .layers.token_steps import TokenRows
 from .recipe import Recipe
-from .steps import CNN, LSTM, Dense, LayerNorm, Stages, WeightedLayerPooling, WordWeights, layers_read
+from .steps import (
+    CNN,
+    LSTM,
+    Dense,
+    LayerNorm,
+    SparseCode,
+    Splade,
+    Stages,
+    WeightedLayerPooling,
+    WordWeights,
+    layers_read,
+)
 from .tasks import find
 from .types import Batch, Encoded, FloatArray, ReadKey, Rows
 
@@ -63,12 +74,24 @@ class Runner:
 
     def _load_heads(self, head: Classifier | MaskedLMHead | None) -> Heads:
         masked_lm = head if isinstance(head, MaskedLMHead) else None
+        pooled = self._load_steps() if {"embed", "token_embed"} & set(self.recipe.tasks) else None
         return Heads(
-            pooled=self._load_steps() if {"embed", "token_embed"} & set(self.recipe.tasks) else None,
+            pooled=pooled,
             classifier=head if isinstance(head, Classifier) else None,
             masked_lm=masked_lm,
-            sparse=None if self.recipe.sparse is None else build_sparse(self.recipe.sparse.step, masked_lm),
+            sparse=self._load_sparse(masked_lm, pooled),
         )
+
+    def _load_sparse(self, masked_lm: MaskedLMHead | None, pooled: Head | None) -> SparseHead | None:
+        step = self.recipe.sparse.step if self.recipe.sparse else None
+        if isinstance(step, Splade):
+            assert masked_lm is not None
+            return build_splade(step, masked_lm)
+        if isinstance(step, SparseCode):
+            assert pooled is not None
+            tensors = dict(weights.stored_tensors(self.recipe.checkpoint, step.path))
+            return build_sparse_code(step, pooled, tensors, self.device)
+        return None
 
     def _load_steps(self) -> Head:
         tensors: dict[str, Iterable[tuple[str, Tensor]]] = {}

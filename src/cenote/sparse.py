@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from .errors import CheckpointError
-from .steps import MaskedLM, Splade
-from .types import FloatArray, IntArray
+from .modules import Modules
+from .modules.sparse import SparseModules
+from .steps import MaskedLM, PresentWords, SparseCode, SparseStep, Splade
+from .types import FloatArray, InputType, IntArray
 
 if TYPE_CHECKING:
     from .models import ModelConfig
-
-SparseStep = Splade
 
 ARCHITECTURES = ("BertSpladeSparseEmbeddingModel",)
 """Names by which the reference asks for sparse vectors, through `hf_overrides`."""
@@ -26,11 +26,14 @@ class Sparse:
     """How a checkpoint is read as sparse rows.
 
     Args:
-        step: What makes them.
+        step: What makes them of what the model reads.
         size: How many dimensions there are.
         of_words: Whether a dimension is a token of the vocabulary.
         similarity: How two rows are compared, one of `recipe.SIMILARITIES`.
-        max_active: At most so many dimensions of a row are not zero; None for no limit.
+        max_active: At most so many dimensions of a row are not zero, where a request says nothing; None for no limit.
+        words: What makes rows of texts that the model does not read, or None.
+        by_words: Which texts those are; None stands for those that are neither queries nor documents.
+        is_main: Whether the checkpoint was made for sparse rows, whatever others it has.
     """
 
     step: SparseStep
@@ -38,6 +41,9 @@ class Sparse:
     of_words: bool = True
     similarity: str = "dot"
     max_active: int | None = None
+    words: PresentWords | None = None
+    by_words: tuple[InputType | None, ...] = ()
+    is_main: bool = False
 
 
 class Reading(NamedTuple):
@@ -56,6 +62,7 @@ class Reading(NamedTuple):
 
 def reading(
     plain: bool,
+    listed: Modules | None,
     architecture: str,
     model: ModelConfig,
     is_stored: Callable[[str], bool],
@@ -68,6 +75,7 @@ def reading(
 
     Args:
         plain: Whether it is no classifier, no late interaction, and has no `modules.json`.
+        listed: Its modules, or None.
         architecture: The class that `config.json` names.
         is_stored: Whether a tensor of that name is among the weights.
 
@@ -75,6 +83,8 @@ def reading(
         CheckpointError: It is to make sparse rows, and its head is not stored.
     """
     sources["masked_lm"] = sources["sparse"] = "none: the checkpoint is no masked language model"
+    if listed is not None and listed.sparse is not None:
+        return _from_modules(listed.sparse, listed.settings, model, is_stored, sources)
     if not plain:
         return Reading()
     head = model.nature.masked_lm
@@ -84,13 +94,42 @@ def reading(
         sources["masked_lm"] = "the weights"
         sources["sparse"] = "default: a masked language model without modules.json"
         why_alone = f"config.json says {architecture}" if alone else None
-        return Reading(head, Sparse(Splade(), model.vocab_size), why_alone)
+        return Reading(head, Sparse(Splade(), model.vocab_size, is_main=alone), why_alone)
     if alone:
-        raise CheckpointError(
-            f"config.json says architectures=[{architecture!r}], and no masked-language-model head is stored.",
-            fix="Name a checkpoint that was saved with its head.",
-        )
+        raise _headless(f"config.json says architectures=[{architecture!r}]")
     return Reading()
+
+
+def _from_modules(
+    made: SparseModules,
+    settings: Mapping[str, Any],
+    model: ModelConfig,
+    is_stored: Callable[[str], bool],
+    sources: dict[str, str],
+) -> Reading:
+    sources["sparse"] = "modules.json"
+    step, head = made.step, None
+    alone: str | None = "modules.json makes sparse vectors"
+    size, max_active = model.vocab_size, settings.get("max_active_dims")
+    if isinstance(step, Splade):
+        head = model.nature.masked_lm
+        if head is None or not is_stored(f"{head.dense}.weight"):
+            raise _headless("modules.json has a SpladePooling")
+        sources["masked_lm"] = "the weights"
+        size = max(size, len(made.words.weights) if made.words else 0)
+    elif isinstance(step, SparseCode):
+        size, alone = step.out_features, None
+        # As the reference: how many values there are is what the folder says, else what the module was trained with.
+        step = replace(step, k=max_active or step.k)
+    similarity = str(settings.get("similarity_fn_name") or Sparse.similarity)
+    of_words = not isinstance(step, SparseCode)
+    return Reading(head, Sparse(step, size, of_words, similarity, max_active, made.words, made.by_words, True), alone)
+
+
+def _headless(why: str) -> CheckpointError:
+    return CheckpointError(
+        f"{why}, and no masked-language-model head is stored.", fix="Name a checkpoint that was saved with its head."
+    )
 
 
 def parted(row_n2: FloatArray) -> tuple[IntArray, FloatArray]:

@@ -213,7 +213,37 @@ class Splade:
 
     pooling: Literal["max", "sum"] = "max"
     num_logs: Literal[1, 2] = 1
-    path: str = ""
+    path: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SparseCode:
+    """Pooled rows to the largest `k` of many more values, none below 0 (arXiv 2503.01776).
+
+    Args:
+        in_features, out_features: Values of a pooled row, and of a sparse one.
+        standardizes: Whether rows have mean 0 and deviation 1 first.
+        of_unit: Whether they have unit length before that.
+    """
+
+    in_features: int
+    out_features: int
+    k: int
+    standardizes: bool = False
+    of_unit: bool = False
+    path: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PresentWords:
+    """The weight of each word that stands in a text, however often, such as its IDF; no model reads the text.
+
+    Args:
+        weights: By token id.
+    """
+
+    weights: tuple[float, ...] = field(repr=False)
+    path: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +276,8 @@ class Nature:
 
 
 Step: TypeAlias = Pooling | Bag | Dense | LayerNorm | Normalize | WeightedLayerPooling | CNN | LSTM | WordWeights
+
+SparseStep: TypeAlias = Splade | SparseCode | PresentWords
 
 Stages: TypeAlias = tuple[Stage | StageNorm, ...]
 """A classifier, from its first stage, which is linear, to its last, which gives one value per label."""

@@ -97,6 +97,7 @@ class Encoded:
         at_width: Whether it was cut to a width that the checkpoint itself has, which is no reason to refuse it.
         chunks: The pieces that the model reads in its place where it is longer than the model; () where it is not.
         adapter: Number of the adapter that the model takes for it; None for none.
+        row: Its row where that is made of its ids alone, so that no model reads it.
     """
 
     ids: IntArray
@@ -109,6 +110,7 @@ class Encoded:
     at_width: bool = False
     chunks: tuple[Chunk, ...] = ()
     adapter: int | None = None
+    row: FloatArray | None = None
 
     @property
     def key(self) -> Hashable:

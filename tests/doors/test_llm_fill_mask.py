@@ -54,7 +54,7 @@ def assert_same(ours: Any, theirs: Any) -> None:
     assert ours.score == pytest.approx(theirs["score"], rel=2e-5)
 
 
-@pytest.mark.parametrize("model_type", MODEL_TYPES)
+@pytest.mark.parametrize("model_type", [*MODEL_TYPES, "modernbert"])
 def test_words_equal_the_reference(tiny: Tiny, model_type: str) -> None:
     folder = tiny(model_type, head="masked_lm")
     fill = reference(folder)

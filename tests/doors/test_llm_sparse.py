@@ -38,7 +38,7 @@ def llm(folder: Path) -> Iterator[LLM]:
         yield opened
 
 
-@pytest.mark.parametrize("model_type", MODEL_TYPES)
+@pytest.mark.parametrize("model_type", [*MODEL_TYPES, "modernbert"])
 def test_rows_equal_the_reference(tiny: Tiny, model_type: str) -> None:
     folder = tiny(model_type, head="masked_lm")
     with LLM(str(folder)) as llm:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,6 +14,7 @@ import pytest
 from cenote.server.pooling import PoolingResponse
 from support.fixtures import Tiny
 from support.rows import BATCH_LIMIT, assert_equal
+from support.sparse_folders import sparse_folder
 from support.texts import short_texts
 
 from .conftest import Kind, serving
@@ -41,6 +43,16 @@ def test_vectors_equal_the_offline_api(kind: Kind) -> None:
 def test_answers_have_exactly_the_fields_of_their_type(kind: Kind) -> None:
     content = kind.post("/pooling", input=TEXTS[:2], task="sparse").content
     assert msgspec.to_builtins(msgspec.json.decode(content, type=PoolingResponse)) == orjson.loads(content)
+
+
+def test_input_types_choose_the_route_of_a_router(tmp_path: Path) -> None:
+    serve = serving("router", sparse_folder(tmp_path, "router"))
+    router = next(serve)
+    for input_type in ("query", "document"):
+        body = router.post("/pooling", input=TEXTS, input_type=input_type).json()
+        offline = router.llm.embed_sparse(TEXTS, input_type=input_type, use_tqdm=False)
+        assert [item["data"]["indices"] for item in body["data"]] == [out.outputs.indices for out in offline]
+    next(serve, None)
 
 
 @pytest.mark.parametrize(

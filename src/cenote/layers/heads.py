@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -28,8 +29,10 @@ from ..steps import (
 from .linear import Linear, prepare
 from .masked_lm import MaskedLMHead
 from .pooling import POOLS, Spans
-from .sparse import SparseHead
 from .token_steps import Convolutions, Recurrent, TokenRows, WeightedLayers, WeightedWords
+
+if TYPE_CHECKING:
+    from .sparse import SparseHead
 
 NORM_EPS = 1e-12
 """Smallest length that a vector is divided by, so that the zero vector stays zero."""
@@ -204,7 +207,7 @@ def build_classifier(
     classifier = classifier.to_empty(device=device)
     for stage, layer in zip(stages, classifier.stages, strict=True):
         dot = f"{stage.name}."
-        _fill(stage.name, layer, {name.removeprefix(dot): t for name, t in tensors.items() if name.startswith(dot)})
+        fill(stage.name, layer, {name.removeprefix(dot): t for name, t in tensors.items() if name.startswith(dot)})
     prepare(classifier)
     return classifier.eval()
 
@@ -223,7 +226,7 @@ def build(steps: Sequence[Step], tensors: Mapping[str, Iterable[tuple[str, Tenso
         head = Head(steps)
     head = head.to_empty(device=device)
     for step, layer in zip(steps, head.in_order(), strict=True):
-        _fill(f"{type(step).__name__} in {step.path!r}", layer, dict(tensors.get(step.path, ())))
+        fill(f"{type(step).__name__} in {step.path!r}", layer, dict(tensors.get(step.path, ())))
     prepare(head)
     return head.eval()
 
@@ -271,7 +274,16 @@ def _layer(step: Step) -> nn.Module:
             return WeightedWords(step)
 
 
-def _fill(what: str, layer: nn.Module, tensors: dict[str, Tensor]) -> None:
+def fill(what: str, layer: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Copy stored tensors into a layer, in float32.
+
+    Args:
+        what: Names the layer, for the message.
+        tensors: Name -> tensor.
+
+    Raises:
+        WeightMismatch: A weight is missing, or has another shape, or nobody uses one.
+    """
     wanted = dict(layer.named_parameters())
     missing, unused = sorted(set(wanted) - set(tensors)), sorted(set(tensors) - set(wanted))
     if missing or unused:

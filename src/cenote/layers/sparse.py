@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import accumulate, pairwise
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..steps import Splade
+from ..steps import SparseCode, Splade
+from .heads import NORM_EPS, Head, fill
+from .linear import Linear, prepare
 from .masked_lm import MaskedLMHead
 from .pooling import Ragged, Spans
+
+STANDARD_EPS = 1e-5
+"""Added to the deviation that rows are divided by."""
+
+_DECODER = "decoder.linear.weight"
+_COUNTER = "stats_last_nonzero"
 
 
 class SparseHead(nn.Module):
@@ -70,7 +80,65 @@ class SpladeLayer(nn.Module):
         return weights
 
 
-def build_sparse(step: Splade, masked_lm: MaskedLMHead | None) -> SparseHead:
-    """What a step asks for, on the head that it reads."""
-    assert masked_lm is not None
+class SparseCodeLayer(nn.Module):
+    """The largest values of a wide linear layer on pooled rows (Wen et al. 2025, arXiv 2503.01776)."""
+
+    def __init__(self, step: SparseCode) -> None:
+        super().__init__()
+        self.step = step
+        self.pre_bias = nn.Parameter(torch.empty(step.in_features), requires_grad=False)
+        self.latent_bias = nn.Parameter(torch.empty(step.out_features), requires_grad=False)
+        self.encoder = Linear(step.in_features, step.out_features, bias=False)
+
+    def forward(self, rows_SE: Tensor) -> Tensor:
+        """`[S, E]` to `[S, V]`, none below 0 and `k` of them at most above it."""
+        if self.step.of_unit:
+            rows_SE = F.normalize(rows_SE, dim=-1, eps=NORM_EPS)
+        if self.step.standardizes:
+            rows_SE = rows_SE - rows_SE.mean(dim=-1, keepdim=True)
+            rows_SE = rows_SE / (rows_SE.std(dim=-1, keepdim=True) + STANDARD_EPS)
+        codes_SV = self.encoder(rows_SE - self.pre_bias) + self.latent_bias
+        largest = torch.topk(codes_SV, min(self.step.k, codes_SV.shape[1]), dim=-1)
+        return torch.zeros_like(codes_SV).scatter_(-1, largest.indices, torch.relu(largest.values))
+
+
+class Coded(nn.Module):
+    """Hidden states to pooled rows to codes."""
+
+    def __init__(self, pooled: Head, layer: SparseCodeLayer) -> None:
+        super().__init__()
+        self.pooled, self.layer = pooled, layer
+
+    def forward(self, hidden_QD: Tensor, spans: Spans) -> Tensor:
+        """`[Q, D]` to `[S, V]`."""
+        codes_SV: Tensor = self.layer(self.pooled(hidden_QD, spans))
+        return codes_SV
+
+
+def build_splade(step: Splade, masked_lm: MaskedLMHead) -> SparseHead:
+    """Weights of words, of the logits of a head."""
     return SparseHead(SpladeLayer(step, masked_lm))
+
+
+def build_sparse_code(
+    step: SparseCode, pooled: Head, tensors: Mapping[str, Tensor], device: torch.device
+) -> SparseHead:
+    """Codes of pooled rows.
+
+    Args:
+        pooled: What pools them.
+        tensors: Name -> tensor of the module.
+
+    Raises:
+        WeightMismatch: A weight is missing, or has another shape, or nobody uses one.
+    """
+    # The decoder, which nobody runs, has the encoder's weights, and files hold them under either name.
+    kept = {name: tensor for name, tensor in tensors.items() if name not in (_DECODER, _COUNTER)}
+    if _DECODER in tensors:
+        kept.setdefault("encoder.weight", tensors[_DECODER])
+    with torch.device("meta"):
+        layer = SparseCodeLayer(step)
+    layer = layer.to_empty(device=device)
+    fill(f"{type(step).__name__} in {step.path!r}", layer, kept)
+    prepare(layer)
+    return SparseHead(Coded(pooled, layer).eval())

@@ -12,13 +12,15 @@ from typing import Any, Final
 
 from ..checkpoint import Checkpoint
 from ..errors import CheckpointError, UnknownModule
-from ..steps import Bag, LogitScore, Pooling, Step, layers_read, on_tokens
-from . import late_interaction, readers
+from ..steps import Bag, LogitScore, Pooling, SparseCode, Step, layers_read, on_tokens
+from . import late_interaction, readers, sparse
 from .first import FIRSTS, First
 from .first import read as read_first
 from .late_interaction import LateInteraction, RowMask, TokenPooling
+from .sparse import ROUTER, SparseModules
 
 SCORE: Final = "LogitScore"
+KINDS: Final = (*FIRSTS, SCORE, ROUTER, *readers.READERS)
 
 # Packages whose classes are the ones below; a class of the same name from elsewhere may compute something else.
 _PACKAGES: Final = ("sentence_transformers.", "pylate.models.")
@@ -37,6 +39,7 @@ class Modules:
         steps: What comes after the backbone, in order; () where it is a classifier by itself.
         settings: `config_sentence_transformers.json`, raw.
         late_interaction: How a late-interaction model reads texts; None for any other model.
+        sparse: What makes rows of a SparseEncoder; None for any other model.
         logit_score: What makes a score of a language model's logits, if there is such a module.
     """
 
@@ -46,6 +49,7 @@ class Modules:
     settings: Mapping[str, Any]
     logit_score: LogitScore | None = None
     late_interaction: LateInteraction | None = None
+    sparse: SparseModules | None = None
 
 
 def read(checkpoint: Checkpoint) -> Modules | None:
@@ -60,7 +64,11 @@ def read(checkpoint: Checkpoint) -> Modules | None:
         return None
     if not isinstance(listed, list) or not all(isinstance(module, dict) for module in listed):
         raise CheckpointError(f"modules.json of {checkpoint.name} is not a list of modules.")
-    kinds = [_kind(module, checkpoint) for module in listed]
+    routes, kinds = None, [_kind(module, checkpoint) for module in listed]
+    if kinds == [ROUTER]:
+        routes = sparse.routes(_path(listed[0]), checkpoint)
+        listed = routes.documents
+        kinds = [_kind(module, checkpoint) for module in listed]
     folder, *paths = [_path(module) for module in listed] or [""]
     if not kinds or kinds[0] not in FIRSTS or any(kind in FIRSTS for kind in kinds[1:]):
         raise _disordered(kinds, checkpoint)
@@ -75,8 +83,9 @@ def read(checkpoint: Checkpoint) -> Modules | None:
     is_late = late_interaction.is_late(kinds, settings)
     usual = "token_embeddings" if is_late else "sentence_embedding"
     read_ones = [readers.step(kind, path, checkpoint, usual) for kind, path in zip(kinds[1:], paths, strict=True)]
-    found = [step for step in read_ones if step is not None]
-    if is_late:
+    parts = [step for step in read_ones if step is not None]
+    found, made = sparse.from_modules(parts, first.words, routes)
+    if is_late and len(found) == len(parts):
         late_steps, late = late_interaction.from_modules(
             [*first.steps, *found], settings, first.beside, checkpoint.name
         )
@@ -85,10 +94,14 @@ def read(checkpoint: Checkpoint) -> Modules | None:
     if kinds[0] != "Transformer":
         # Only a Transformer says how long a prompt is, so the reference leaves no other module's out.
         steps = tuple(replace(step, include_prompt=True) if isinstance(step, Pooling) else step for step in steps)
-    is_whole = len(steps) == len(first.steps) + len(found)
-    if not is_whole or not (_in_order(steps) or ((first.classifies or logit_score) and not steps)):
+    is_whole = len(steps) == len(first.steps) + len(parts) - (made is not None and not first.words)
+    # What pools logits of words pools them by itself, and nothing else does.
+    weighs_words = made is not None and not isinstance(made.step, SparseCode)
+    is_alone = first.classifies or logit_score or (weighs_words and (first.fills or first.words))
+    in_order = not (weighs_words or first.fills) and _in_order(steps)
+    if not is_whole or not (in_order or (is_alone and not steps)):
         raise _disordered(kinds, checkpoint)
-    return Modules(folder, first, steps, settings, logit_score)
+    return Modules(folder, first, steps, settings, logit_score, sparse=made)
 
 
 def _path(module: Mapping[str, Any]) -> str:
@@ -101,10 +114,10 @@ def _kind(module: Mapping[str, Any], checkpoint: Checkpoint) -> str:
     kind = dotted.rsplit(".", 1)[-1]
     if dotted == _WITH_ADAPTERS and checkpoint.config.get("lora_adaptations"):
         return kind
-    if not dotted.startswith(_PACKAGES) or kind not in (*FIRSTS, SCORE, *readers.READERS):
+    if not dotted.startswith(_PACKAGES) or kind not in KINDS:
         raise UnknownModule(
             f"modules.json of {checkpoint.name} has a module of type {dotted!r}.",
-            allowed=f"Known are {', '.join((*FIRSTS, SCORE, *readers.READERS))} of sentence-transformers.",
+            allowed=f"Known are {', '.join(KINDS)} of sentence-transformers.",
             fix="Serving without it would give wrong numbers, so name another checkpoint.",
             param="model",
         )
@@ -125,5 +138,6 @@ def _disordered(kinds: Sequence[str], checkpoint: Checkpoint) -> CheckpointError
         allowed="A Transformer or WordEmbeddings, what changes rows of tokens (WeightedLayerPooling, then CNN, LSTM, "
         "WordWeights, Dense or Normalize of token_embeddings), one Pooling, then Dense, LayerNorm, Normalize or "
         "Dropout; or a StaticEmbedding or BoW and what may follow a Pooling; of a classifier a Transformer alone, of a "
-        f"language model that scores pairs a Transformer and a {SCORE}.",
+        f"language model that scores pairs a Transformer and a {SCORE}; of a SparseEncoder a Transformer of masked "
+        "words and a SpladePooling, a SparseStaticEmbedding, a Router of both, or a SparseAutoEncoder after all else.",
     )

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from ..checkpoint import Checkpoint
 from ..hf import Raw
-from ..steps import Bag, Step
+from ..steps import Bag, PresentWords, Step
 from .readers import check_keys, word_weights
+from .sparse import present_words
 
 _TRANSFORMER_CONFIGS: Final = (
     "sentence_bert_config.json",
@@ -33,8 +34,10 @@ class First:
         limit_file: Where that stands.
         do_lower_case: Whether text is lower-cased before tokenising.
         classifies: Whether it may stand alone, as a classifier.
+        fills: Whether it gives the logits of words in the place of each token, which a SpladePooling reads.
         beside: The config beside a transformer, raw.
         generates: Whether it gives the logits of tokens, which a LogitScore reads.
+        words: The weights of words, where they are all of the model.
         reads_messages: Whether the two texts of a pair are messages of a conversation.
     """
 
@@ -44,6 +47,8 @@ class First:
     limit_file: str = "sentence_bert_config.json"
     do_lower_case: bool = False
     classifies: bool = False
+    fills: bool = False
+    words: PresentWords | None = None
     beside: Mapping[str, Any] = field(default_factory=dict)
     generates: bool = False
     reads_messages: bool = False
@@ -58,17 +63,28 @@ def read(kind: str, path: str, checkpoint: Checkpoint) -> First:
     return FIRSTS[kind](path, checkpoint)
 
 
-def _transformer(path: str, checkpoint: Checkpoint) -> First:
+def _transformer(path: str, checkpoint: Checkpoint, task: str = "feature-extraction") -> First:
     found = (_json(checkpoint, path, name) for name in _TRANSFORMER_CONFIGS)
     raw: Mapping[str, Any] = next((config for config in found if config), {})
+    task = raw.get("transformer_task", task)
     return First(
         max_seq_length=_max_seq_length(raw),
         do_lower_case=bool(raw.get("do_lower_case")),
-        classifies=raw.get("transformer_task") == "sequence-classification",
+        classifies=task == "sequence-classification",
         beside=raw,
-        generates=raw.get("transformer_task") == "text-generation",
+        fills=task == "fill-mask",
+        generates=task == "text-generation",
         reads_messages="message" in (raw.get("modality_config") or {}),
     )
+
+
+def _masked_lm(path: str, checkpoint: Checkpoint) -> First:
+    return _transformer(path, checkpoint, "fill-mask")
+
+
+def _present_words(path: str, checkpoint: Checkpoint) -> First:
+    words = present_words(path, checkpoint)
+    return First({"model_type": "present_words", "vocab_size": len(words.weights)}, words=words)
 
 
 def _static(path: str, checkpoint: Checkpoint) -> First:
@@ -111,6 +127,8 @@ def _max_seq_length(config: Mapping[str, Any]) -> int | None:
 
 FIRSTS: Final[Mapping[str, Callable[[str, Checkpoint], First]]] = {
     "Transformer": _transformer,
+    "MLMTransformer": _masked_lm,
+    "SparseStaticEmbedding": _present_words,
     "StaticEmbedding": _static,
     "WordEmbeddings": _word_embeddings,
     "BoW": _bag_of_words,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from ..checkpoint import Checkpoint
 from ..errors import CheckpointError, UnknownModule
@@ -18,6 +18,8 @@ from ..steps import (
     Normalize,
     On,
     Pooling,
+    SparseCode,
+    Splade,
     Step,
     WeightedLayerPooling,
     WordWeights,
@@ -45,6 +47,10 @@ _PLACES: Final[Mapping[str, On]] = {"sentence_embedding": "row", "token_embeddin
 _WHERE: Final = ("module_input_name", "module_output_name")
 
 
+Read: TypeAlias = Step | LateStep | Splade | SparseCode
+"""What a module is read as."""
+
+
 @dataclass(frozen=True)
 class Reader:
     """How the config of one kind of module becomes a step.
@@ -55,7 +61,7 @@ class Reader:
         file: The config's name in the module's folder.
     """
 
-    read: Callable[[Raw, str], Step | LateStep | None]
+    read: Callable[[Raw, str], Read | None]
     keys: tuple[str, ...]
     file: str = "config.json"
 
@@ -73,7 +79,7 @@ def logit_score(path: str, checkpoint: Checkpoint) -> LogitScore:
     return LogitScore(config.integer("true_token_id"), false, path)
 
 
-def step(kind: str, path: str, checkpoint: Checkpoint, usual: str = "sentence_embedding") -> Step | LateStep | None:
+def step(kind: str, path: str, checkpoint: Checkpoint, usual: str = "sentence_embedding") -> Read | None:
     """The step of a module, or None where it does nothing outside training.
 
     Args:
@@ -198,6 +204,22 @@ def _token_pooling(config: Raw, path: str) -> TokenPooling:
     return TokenPooling(factor, protected, normalize, _input_types(config, "tasks"))
 
 
+def _splade(config: Raw, path: str) -> Splade:
+    pooling, activation = config.value("pooling_strategy", "max"), config.value("activation_function", "relu")
+    if pooling not in ("max", "sum") or activation not in ("relu", "log1p_relu"):
+        raise CheckpointError(
+            f"{path}/config.json says pooling_strategy={pooling!r} and activation_function={activation!r}.",
+            allowed="The first is max or sum, the second relu or log1p_relu.",
+        )
+    return Splade(pooling, 1 if activation == "relu" else 2, path)
+
+
+def _sparse_code(config: Raw, path: str) -> SparseCode:
+    in_features, out_features = config.size("input_dim"), config.size("hidden_dim", 512)
+    standardizes = bool(config.value("normalize", False))
+    return SparseCode(in_features, out_features, config.size("k", 8), standardizes, path=path)
+
+
 def _input_types(config: Raw, key: str) -> tuple[str, ...]:
     named = config.value(key, "document")
     return (named,) if isinstance(named, str) else tuple(named)
@@ -244,6 +266,11 @@ READERS: Final[Mapping[str, Reader]] = {
     "HierarchicalTokenPooling": Reader(
         _token_pooling, ("pool_factor", "num_protected_tokens", "normalize_embeddings", "tasks")
     ),
+    "SpladePooling": Reader(
+        _splade,
+        ("pooling_strategy", "activation_function", "embedding_dimension", "word_embedding_dimension", "chunk_size"),
+    ),
+    "SparseAutoEncoder": Reader(_sparse_code, ("input_dim", "hidden_dim", "k", "k_aux", "normalize", "dead_threshold")),
     "Dropout": Reader(lambda config, path: None, ("dropout",)),
 }
 """Kind of a module, as the last part of its type -> how it is read."""

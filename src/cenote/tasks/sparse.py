@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
 from .. import prompting
 from ..errors import BadInput
-from ..types import Encoded, FloatArray, Input, Length, ReadKey
+from ..steps import SparseCode
+from ..types import Encoded, FloatArray, Input, IntArray, Length, ReadKey
+from . import embed
 
 if TYPE_CHECKING:
     import torch
@@ -28,11 +30,12 @@ class Params:
     """Options of one request.
 
     Args:
-        top_k: Keep this many dimensions of each row, those of the largest values by size; None for all.
+        top_k: Keep this many dimensions of each row, those of the largest values by size; None as the checkpoint says.
         threshold: Keep dimensions whose value is, by size, larger than this.
         prompt_name: Name of one of the checkpoint's prompts, put before each text.
         prompt: A text put before each text; wins over `prompt_name`.
-        input_type: What the texts are (`query`, `document`, ...), which chooses a prompt where none is named.
+        input_type: What the texts are (`query`, `document`, ...), which chooses a prompt where none is named, and how
+            they are read where queries and documents have ways of their own.
         add_special_tokens: Whether the tokenizer adds its special tokens.
     """
 
@@ -76,16 +79,23 @@ def encode(
     """Token ids of `inputs`; a prompt goes before each text, and its tokens count like all others."""
     if params.prompt is None and params.prompt_name is None and params.input_type is None:
         prompting.say_unchosen(recipe)
+    assert recipe.sparse is not None
     limit = recipe.max_len if length.limit is None else min(length.limit, recipe.max_len)
-    return tokenizer.encode(
+    words = recipe.sparse.words if prompting.role(params.input_type) in recipe.sparse.by_words else None
+    encoded = tokenizer.encode(
         inputs,
         limit=limit,
         on_long=length.on_long,
         side=length.side,
-        add_special_tokens=params.add_special_tokens,
+        add_special_tokens=params.add_special_tokens and words is None,
         prefix=params.text_before(recipe),
+        skip_prefix=recipe.pooling is not None and not recipe.pooling.include_prompt,
         model_name=recipe.name,
     )
+    if words is None:
+        return encoded
+    weights_V = np.array(words.weights, np.float32)
+    return [replace(item, row=_present(item.ids, weights_V)) for item in encoded]
 
 
 def read_key(recipe: Recipe, params: Params) -> ReadKey:
@@ -94,8 +104,9 @@ def read_key(recipe: Recipe, params: Params) -> ReadKey:
 
 
 def rows_needed(recipe: Recipe, key: ReadKey) -> Literal["first", "last", "all"]:
-    """Every token has its say."""
-    return "all"
+    """Every token has its say, unless rows are made of a pooled one."""
+    assert recipe.sparse is not None
+    return embed.rows_needed(recipe, key) if isinstance(recipe.sparse.step, SparseCode) else "all"
 
 
 def read(heads: Heads, hidden_QD: torch.Tensor, spans: Spans, key: ReadKey) -> Ragged:
@@ -112,8 +123,15 @@ def shape(recipe: Recipe, rows: FloatArray, params: Params) -> FloatArray:
     if params.threshold:
         rows = rows[sizes > np.float32(params.threshold)]
         sizes = np.abs(rows[:, 1])
-    limits = [limit for limit in (params.top_k, recipe.sparse.max_active) if limit is not None]
-    if limits and min(limits) < len(rows):
-        largest = np.argsort(-sizes, kind="stable")[: min(limits)]
+    limit = params.top_k or recipe.sparse.max_active
+    if limit is not None and limit < len(rows):
+        largest = np.argsort(-sizes, kind="stable")[:limit]
         rows = rows[np.sort(largest)]
     return rows
+
+
+def _present(ids: IntArray, weights_V: FloatArray) -> FloatArray:
+    """Pairs of word and weight `[n, 2]`, each word of a text once and none that weighs nothing."""
+    present = np.unique(ids)
+    pairs_n2 = np.stack([present.astype(np.float32), weights_V[present]], axis=1)
+    return np.asarray(pairs_n2[pairs_n2[:, 1] != 0])

@@ -148,9 +148,10 @@ def score_type(recipe: Recipe, wanted: ScoreType | None = None) -> ScoreType:
         return "cross-encoder"
     if recipe.late_interaction is not None:
         return "late-interaction"
-    if "embed" in recipe.tasks:
+    is_sparse = recipe.sparse is not None and recipe.sparse.is_main
+    if "embed" in recipe.tasks and not is_sparse:
         return "bi-encoder"
-    if "sparse" in recipe.tasks:
+    if is_sparse:
         return "sparse"
     raise UnsupportedTask(f"This model does not support the Scoring API. {recipe.name} serves {recipe.tasks}.")
 
@@ -191,10 +192,8 @@ def plan(recipe: Recipe, tokenizer: Tokenizer, data_1: Any, data_2: Any, options
     second = [len(queries) + position for position in range(len(documents))]
     params = _params(how, options)
     sides: list[tuple[list[str], InputType]] = [(queries, "query"), (documents, "document")]
-    groups = [
-        Group(texts, params if recipe.late_interaction is None else replace(params, input_type=side), side)
-        for texts, side in sides
-    ]
+    has_sides = recipe.late_interaction is not None or (how == "sparse" and recipe.sparse and recipe.sparse.words)
+    groups = [Group(texts, replace(params, input_type=side) if has_sides else params, side) for texts, side in sides]
     return Plan(_TASKS[how], groups, first, second, how, options.use_activation)
 
 
