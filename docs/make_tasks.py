@@ -62,6 +62,18 @@ _USES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]]] 
         ("/rerank", "/v1/rerank", "/v2/rerank"),
     ),
     "reward": ("Raw values, no activation.", ("classify", "token_classify"), ("reward",), ("/pooling",)),
+    "entities": (
+        "Stretches of a text and their labels, from a model that labels tokens.",
+        ("token_classify",),
+        ("entities",),
+        (),
+    ),
+    "zero-shot classification": (
+        "Any labels from likely to unlikely, from a model of natural language inference.",
+        ("classify",),
+        ("zero_shot",),
+        (),
+    ),
     "fill-mask": ("The likeliest words in the place of each mask.", ("token_classify",), ("fill_mask",), ()),
     "late chunking": ("A vector for each span of a document.", ("token_embed",), ("embed_chunks",), ()),
 }

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
         SparseEmbeddingRequestOutput,
     )
     from .types import Pair
+    from .uses.entities import Entity
+    from .uses.zero_shot import ZeroShot
 
 __version__ = "0.1.0"
 
@@ -41,6 +43,7 @@ _HOME = {
     "ScoringRequestOutput": "outputs",
     "EmbeddingOutput": "outputs",
     "EmbeddingRequestOutput": "outputs",
+    "Entity": "uses.entities",
     "LLM": "llm",
     "Pair": "types",
     "PoolerConfig": "config",
@@ -49,6 +52,7 @@ _HOME = {
     "PoolingRequestOutput": "outputs",
     "SparseEmbeddingOutput": "outputs",
     "SparseEmbeddingRequestOutput": "outputs",
+    "ZeroShot": "uses.zero_shot",
 }
 
 __all__ = [
@@ -59,6 +63,7 @@ __all__ = [
     "ClassificationRequestOutput",
     "EmbeddingOutput",
     "EmbeddingRequestOutput",
+    "Entity",
     "Pair",
     "PoolerConfig",
     "PoolingOutput",
@@ -69,6 +74,7 @@ __all__ = [
     "ScoringRequestOutput",
     "SparseEmbeddingOutput",
     "SparseEmbeddingRequestOutput",
+    "ZeroShot",
     "__version__",
 ]
 

@@ -33,9 +33,11 @@ from .precisions import Precision, check
 from .recipe import Recipe
 from .started import Started
 from .types import FloatArray, Outcome
-from .uses import fill_mask, reward, score
+from .uses import entities, fill_mask, reward, score, zero_shot
+from .uses.entities import Aggregation, Entity
 from .uses.fill_mask import Filled, Targets
 from .uses.score import Plan, Scores
+from .uses.zero_shot import TEMPLATE, ZeroShot
 
 T = TypeVar("T")
 
@@ -164,6 +166,44 @@ class AsyncLLM:
         assert self.recipe.classifier is not None
         return classification_outputs(outcome, self.recipe.classifier.labels)
 
+    @overload
+    async def entities(self, texts: str, **more: Any) -> list[Entity]: ...
+    @overload
+    async def entities(self, texts: list[str], **more: Any) -> list[list[Entity]]: ...
+    async def entities(
+        self,
+        texts: str | list[str],
+        *,
+        aggregation: Aggregation = "simple",
+        ignore_labels: Sequence[str] = ("O",),
+        **more: Any,
+    ) -> list[Entity] | list[list[Entity]]:
+        """`LLM.entities`, awaited."""
+        how = entities.Options(aggregation, ignore_labels)
+        planned, started = await self._planned(self._llm.start_entities, texts, how, **more)
+        tokenizer, outcome = self._llm.engine.tokenizer, await started.outcome()
+        found = await asyncio.to_thread(entities.finish, self.recipe, tokenizer, planned, outcome.rows)
+        return found[0] if isinstance(texts, str) else found
+
+    @overload
+    async def zero_shot(self, texts: str, labels: str | Sequence[str], **more: Any) -> ZeroShot: ...
+    @overload
+    async def zero_shot(self, texts: list[str], labels: str | Sequence[str], **more: Any) -> list[ZeroShot]: ...
+    async def zero_shot(
+        self,
+        texts: str | list[str],
+        labels: str | Sequence[str],
+        *,
+        multi_label: bool = False,
+        hypothesis_template: str = TEMPLATE,
+        **more: Any,
+    ) -> ZeroShot | list[ZeroShot]:
+        """`LLM.zero_shot`, awaited."""
+        asked = (texts, labels, multi_label, hypothesis_template)
+        planned, started = await self._planned(self._llm.start_zero_shot, *asked, **more)
+        found = zero_shot.finish(planned, (await started.outcome()).rows)
+        return found[0] if isinstance(texts, str) else found
+
     async def fill_mask(
         self, texts: str | Sequence[str], *, top_k: int = 5, targets: Targets = None, **more: Any
     ) -> Filled:
@@ -205,8 +245,11 @@ class AsyncLLM:
         # The first one-byte vectors wait for the sample.
         return await asyncio.to_thread(in_precision, self._llm.engine, started.params, outcome, precision)
 
+    async def _planned(self, start: Callable[..., tuple[T, Started]], *args: Any, **more: Any) -> tuple[T, Started]:
+        return await _off_the_loop(lambda both: both[1].cancel(), start, *args, **more)
+
     async def _score(self, *args: Any, **more: Any) -> tuple[Plan, Outcome, Scores]:
-        planned, started = await _off_the_loop(lambda both: both[1].cancel(), self._llm.start_score, *args, **more)
+        planned, started = await self._planned(self._llm.start_score, *args, **more)
         outcome = await started.outcome()
         return planned, outcome, await asyncio.to_thread(score.finish, self.recipe, planned, outcome)
 

@@ -53,7 +53,7 @@ def no_room(index: int, limit: int, model_name: str) -> TooLong:
     return TooLong(
         f"Input {index} cannot be cut to {limit} tokens.",
         offenders=[index],
-        allowed=f"The special tokens that {model_name} needs, and a prompt around the text, are more than that.",
+        allowed=f"The special tokens that {model_name} needs, and what else stays whole, are more than that.",
         fix="Raise the limit.",
     )
 

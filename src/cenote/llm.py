@@ -29,8 +29,10 @@ from .outputs import (
 from .precisions import Precision, check
 from .started import Started, UseTqdm
 from .types import FloatArray
-from .uses import fill_mask, late_chunks, reward, score
+from .uses import entities, fill_mask, late_chunks, reward, score, zero_shot
+from .uses.entities import Aggregation, Entity
 from .uses.fill_mask import Filled, Targets
+from .uses.zero_shot import TEMPLATE, ZeroShot
 
 Output = Literal["objects", "numpy"]
 
@@ -251,6 +253,65 @@ class LLM(Opened):
         outcome = self.start(prompts, "classify", **more).finish(use_tqdm)
         assert self.recipe.classifier is not None
         return classification_outputs(outcome, self.recipe.classifier.labels)
+
+    @overload
+    def entities(self, texts: str, **more: Any) -> list[Entity]: ...
+    @overload
+    def entities(self, texts: list[str], **more: Any) -> list[list[Entity]]: ...
+    def entities(
+        self,
+        texts: str | list[str],
+        *,
+        aggregation: Aggregation = "simple",
+        ignore_labels: Sequence[str] = ("O",),
+        stride: int | None = None,
+        use_tqdm: UseTqdm = True,
+        **more: Any,
+    ) -> list[Entity] | list[list[Entity]]:
+        """What a token classifier finds in each text, from its start to its end; a text alone is answered alone.
+
+        Args:
+            aggregation, ignore_labels: See `uses.entities.Options`.
+            stride: A text that is longer than the model is read in windows which share so many tokens; None as
+                `on_long` says.
+            more: `tokenization_kwargs`, `on_long`, `use_cache`.
+
+        Raises:
+            UnsupportedTask: The model labels no tokens.
+        """
+        how = entities.Options(aggregation, ignore_labels)
+        planned, started = self.start_entities(texts, how, stride=stride, **more)
+        found = entities.finish(self.recipe, self.engine.tokenizer, planned, started.finish(use_tqdm).rows)
+        return found[0] if isinstance(texts, str) else found
+
+    @overload
+    def zero_shot(self, texts: str, labels: str | Sequence[str], **more: Any) -> ZeroShot: ...
+    @overload
+    def zero_shot(self, texts: list[str], labels: str | Sequence[str], **more: Any) -> list[ZeroShot]: ...
+    def zero_shot(
+        self,
+        texts: str | list[str],
+        labels: str | Sequence[str],
+        *,
+        multi_label: bool = False,
+        hypothesis_template: str = TEMPLATE,
+        use_tqdm: UseTqdm = True,
+        **more: Any,
+    ) -> ZeroShot | list[ZeroShot]:
+        """Which of `labels` fits each text, by a model of natural language inference; a text alone is answered alone.
+
+        Args:
+            labels: Any, as a list or with commas between them.
+            multi_label: Whether several may hold, so that each has a probability of its own.
+            hypothesis_template: A sentence that says of a text that it is `{}`.
+            more: As in `classify`. Where a text is cut, the hypothesis stays whole.
+
+        Raises:
+            UnsupportedTask: The model has no such labels.
+        """
+        planned, started = self.start_zero_shot(texts, labels, multi_label, hypothesis_template, **more)
+        found = zero_shot.finish(planned, started.finish(use_tqdm).rows)
+        return found[0] if isinstance(texts, str) else found
 
     def fill_mask(
         self,

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from . import conversion, inputs, options
 from .config import OnLong
+from .errors import BadInput
 from .outputs import PoolingParams
 from .registry import Registry
 from .started import Part, Started, score_parts
 from .types import Input, Length
-from .uses import score
+from .uses import entities, score, zero_shot
 from .uses.score import Plan
 
 if TYPE_CHECKING:
@@ -113,6 +114,41 @@ class Opened:
         planned = score.plan(self.recipe, self.engine.tokenizer, data_1, data_2, how)
         submit = functools.partial(self.engine.submit, length=length, lane="bulk", wait=True, use_cache=use_cache)
         return planned, Started.of(score_parts(planned, submit))
+
+    def start_entities(
+        self,
+        texts: str | Sequence[str],
+        how: entities.Options,
+        *,
+        stride: int | None = None,
+        lora_request: None = None,
+        tokenization_kwargs: Mapping[str, Any] | None = None,
+        use_cache: bool = True,
+        on_long: OnLong | None = None,
+    ) -> tuple[entities.Plan, Started]:
+        """Hand in texts without waiting for their entities.
+
+        Args:
+            stride: Tokens that the windows of a longer text share; None where there are no windows, unless `on_long`
+                or the settings say so.
+        """
+        asked: OnLong | None = on_long if stride is None else "chunk"
+        length, special = self._length(lora_request, tokenization_kwargs, asked, stride)
+        if stride is not None and (length.on_long != "chunk" or on_long not in (None, "chunk")):
+            raise BadInput(f"Texts are to be cut or refused, and stride={stride} is for windows.", param="stride")
+        given = [texts] if isinstance(texts, str) else texts
+        planned = entities.plan(self.recipe, self.engine.tokenizer, given, how, length, special)
+        submit = functools.partial(self.engine.submit, length=Length(), lane="bulk", wait=True, use_cache=use_cache)
+        call = submit(entities.TASK, planned.inputs, entities.PARAMS)
+        return planned, Started([Part(np.arange(len(planned.windows)), call)])
+
+    def start_zero_shot(
+        self, texts: str | Sequence[str], labels: str | Sequence[str], multi_label: bool, template: str, **more: Any
+    ) -> tuple[zero_shot.Plan, Started]:
+        """Hand in texts without waiting for their labels."""
+        given = [texts] if isinstance(texts, str) else texts
+        planned = zero_shot.plan(self.recipe, given, labels, multi_label, template)
+        return planned, self.start(planned.pairs, zero_shot.TASK, **more, **zero_shot.OPTIONS)
 
     def _length(
         self, lora_request: None, tokenization_kwargs: Mapping[str, Any] | None, *asked: Any

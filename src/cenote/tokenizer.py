@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Encoding
 
 from . import chunks
 from .checkpoint import Checkpoint
@@ -23,8 +22,8 @@ from .config import OnLong
 from .errors import BadInput
 from .tokenizer_backends import Backend, Coded, Side, TextOrPair
 from .tokenizer_files import TokenizerFiles, read_files
-from .tokenizer_starts import CHARS_PER_TOKEN, LEAST_CHARS, MARGIN, start_of
-from .types import Encoded, Framed, Input, IntArray, Pair, Tokens
+from .tokenizer_starts import CHARS_PER_TOKEN, LEAST_CHARS, MARGIN, is_enough, start_of, start_of_source
+from .types import Encoded, Framed, Input, IntArray, Located, Pair, Tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +50,7 @@ class Tokenizer:
         model_max_length: Longest input in tokens by the tokenizer's own files, None where they do not say.
         special_tokens: Those that its files name, by their name there, such as `bos_token`.
         pad_id: Id of the token that others pad with; here it only parts two texts that were read apart.
+        unknown_id: Id of the token that stands for what the vocabulary lacks, None where there is none.
         chat_template: Makes one text of a conversation; None where its files hold none.
         has_segments: Whether the second text of a pair gets segment ids other than 0.
     """
@@ -64,6 +64,8 @@ class Tokenizer:
         self.special_tokens: Mapping[str, str] = files.special_tokens
         pad = files.special_tokens.get("pad_token")
         self.pad_id: int | None = None if pad is None else self._backend.id_of(pad)
+        unknown = [self._backend.id_of(files.special_tokens.get("unk_token", name)) for name in ("[UNK]", "<unk>")]
+        self.unknown_id: int | None = next((number for number in unknown if number is not None), None)
         self.chat_template: str | None = files.chat_template
         single, pair = self._backend.encode(["a", ("a", "a")], True)
         self._single_segments = files.may_have_segments and any(single.type_ids)
@@ -110,6 +112,7 @@ class Tokenizer:
         prefix: str = "",
         skip_prefix: bool = False,
         overlap: int = 0,
+        only_first: bool = False,
     ) -> list[Encoded]:
         """Tokenise inputs, in their order.
 
@@ -124,6 +127,7 @@ class Tokenizer:
             prefix: Put before each text, and before the first text of a pair.
             skip_prefix: Set `Encoded.skip` to the tokens of the prefix, so that pooling leaves them out.
             overlap: Tokens that a piece of a split text shares with the one before.
+            only_first: Of a pair that is cut only the first text gives.
 
         Raises:
             TooLong: `on_long` is "refuse" and some inputs are too long; the error lists them all.
@@ -142,7 +146,7 @@ class Tokenizer:
                 prompt = self.prompt_length(prefix, add_special_tokens) if prefix and draft.source else 0
                 encoded.append(self._split(draft, limit, overlap, prompt, skip))
                 continue
-            fitted = self._fit(draft, limit, side, skip)
+            fitted = self._fit(draft, limit, side, skip, only_first)
             if fitted is None:
                 raise no_room(index, limit, model_name)
             encoded.append(fitted)
@@ -172,6 +176,23 @@ class Tokenizer:
             BadInput: The tokenizer does not know where its tokens are.
         """
         return np.array(self._backend.spans(text), np.int64).reshape(-1, 2), self._frame.around(encoded.ids)[0]
+
+    def locate(self, texts: Sequence[str], add_special_tokens: bool, model_name: str) -> list[Located]:
+        """Tokens of whole texts and where each stands.
+
+        Raises:
+            BadInput: The tokenizer does not know where its tokens are, or a text is not allowed, as in `encode`.
+        """
+        for index, text in enumerate(texts):
+            _check_utf8(text, index)
+        located = self._backend.locate(texts, add_special_tokens)
+        for index, item in enumerate(located):
+            self._check_ids(item.ids, index, model_name, self._num_known)
+        return located
+
+    def join(self, tokens: Sequence[str]) -> str:
+        """The text that tokens, in the vocabulary's own spelling, stand for."""
+        return self._backend.join(tokens)
 
     def count(self, text: str) -> int:
         """How many tokens a text has, special tokens included."""
@@ -258,7 +279,7 @@ class Tokenizer:
     ) -> list[tuple[Coded, bool]]:
         """Tokens of each source, or of a start that has clearly more than `most`, and whether it is the whole."""
         num_chars = LEAST_CHARS if most is None else max(LEAST_CHARS, CHARS_PER_TOKEN * most)
-        starts = [source and _start(source, num_chars) for source in sources]
+        starts = [source and start_of_source(source, num_chars) for source in sources]
         if most is None or all(map(operator.is_, starts, sources)) or self._backend.crosses_spaces:
             return [(row, True) for row in self._code(sources, add_special_tokens)]
         rows = iter(self._code(starts, add_special_tokens))
@@ -267,8 +288,8 @@ class Tokenizer:
             if source is None or start is None:
                 continue
             row, far = next(rows), num_chars
-            while start is not source and not _is_enough(source, start, row, most):
-                start = _start(source, far := 2 * far)
+            while start is not source and not is_enough(source, start, row, most):
+                start = start_of_source(source, far := 2 * far)
                 # The others are left out and keep their places, so that an error names the right one.
                 (row,) = self._code([*[None] * index, start], add_special_tokens)
             found.append((row, start is source))
@@ -289,7 +310,7 @@ class Tokenizer:
         segments = np.array(coded.type_ids, np.int32)
         return segments if segments.any() else None
 
-    def _fit(self, draft: _Draft, limit: int, side: Side, skip: int) -> Encoded | None:
+    def _fit(self, draft: _Draft, limit: int, side: Side, skip: int, only_first: bool) -> Encoded | None:
         if draft.source is None or draft.coded is None:
             return _cut_ids(draft.ids, limit, side)
         if self._empty == "pad" and len(draft.ids) == 0:
@@ -297,7 +318,7 @@ class Tokenizer:
         if len(draft.ids) <= limit:
             return Encoded(draft.ids, self._segments(draft.source, draft.coded), min(skip, len(draft.ids)))
         if draft.inside is None:
-            kept = self._backend.cut(draft.source, draft.coded, limit, side, draft.special)
+            kept = self._backend.cut(draft.source, draft.coded, limit, side, draft.special, only_first)
         else:
             assert isinstance(draft.source, str)
             kept = self._backend.cut_inside(draft.source, draft.inside, limit, side, draft.special)
@@ -335,27 +356,6 @@ def _source(item: str | Pair | Framed, prefix: str) -> TextOrPair:
     if isinstance(item, Framed):
         return item.whole
     return prefix + item if isinstance(item, str) else (prefix + item.text, item.text_pair)
-
-
-def _start(source: TextOrPair, num_chars: int) -> TextOrPair:
-    """`source` itself, or a start of it; of a pair only of the one text that is long."""
-    if isinstance(source, str):
-        return start_of(source, num_chars)
-    first, second = (start_of(text, num_chars) for text in source)
-    # How two long texts share the room depends on which is the longer one, so both must be read.
-    if (first is source[0]) == (second is source[1]):
-        return source
-    return first, second
-
-
-def _is_enough(source: TextOrPair, start: TextOrPair, row: Coded, most: int) -> bool:
-    """Whether `row`, the tokens of `start`, begins with all that a cut to `most` tokens would leave of `source`."""
-    if isinstance(start, str):
-        return len(row.ids) >= most + MARGIN
-    assert isinstance(row, Encoding)
-    counts = row.sequence_ids.count(0), row.sequence_ids.count(1)
-    long, other = counts if len(start[0]) < len(source[0]) else counts[::-1]
-    return long >= max(most, other) + MARGIN
 
 
 def _num_leading(framed: list[int], bare: list[int]) -> int:

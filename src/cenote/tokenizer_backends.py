@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Protocol, TypeAlias
 
+import numpy as np
 from tokenizers import AddedToken, Encoding, Tokenizer, normalizers
 
 from .errors import BadInput
 from .tokenizer_starts import crosses_spaces
+from .types import Located
 
 Side: TypeAlias = Literal["left", "right"]
 """The end at which a too long input is cut."""
@@ -43,8 +45,20 @@ class Backend(Protocol):
     def encode(self, batch: Sequence[TextOrPair], add_special_tokens: bool) -> Sequence[Coded]:
         """Tokenise without any limit."""
 
-    def cut(self, item: TextOrPair, coded: Coded, limit: int, side: Side, add_special_tokens: bool) -> Coded | None:
-        """At most `limit` tokens of it, special tokens kept; None if those alone are more."""
+    def cut(
+        self,
+        item: TextOrPair,
+        coded: Coded,
+        limit: int,
+        side: Side,
+        add_special_tokens: bool,
+        only_first: bool = False,
+    ) -> Coded | None:
+        """At most `limit` tokens of it, special tokens kept; None if those alone are more.
+
+        Args:
+            only_first: Only the first text of a pair gives; then None too where nothing of it would be left.
+        """
 
     def cut_inside(
         self, text: str, inside: tuple[int, int], limit: int, side: Side, add_special_tokens: bool
@@ -65,6 +79,21 @@ class Backend(Protocol):
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Where each token of `text` starts and ends in it, in characters, without special tokens."""
+
+    def locate(self, texts: Sequence[str], add_special_tokens: bool) -> list[Located]:
+        """Tokens of whole texts and where each stands.
+
+        Raises:
+            BadInput: It does not know where its tokens are.
+        """
+        raise BadInput(
+            "The tokenizer of this model does not know where its tokens are in a text.",
+            fix="Save a tokenizer.json beside the model.",
+        )
+
+    def join(self, tokens: Sequence[str]) -> str:
+        """The text that tokens, in the vocabulary's own spelling, stand for."""
+        return " ".join(tokens)
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool) -> str: ...
 
@@ -98,16 +127,23 @@ class FastBackend:
     def encode(self, batch: Sequence[TextOrPair], add_special_tokens: bool) -> Sequence[Encoding]:
         return self._tokenizer.encode_batch_fast(list(batch), add_special_tokens=add_special_tokens)
 
-    def cut(self, item: TextOrPair, coded: Coded, limit: int, side: Side, add_special_tokens: bool) -> Coded | None:
+    def cut(
+        self,
+        item: TextOrPair,
+        coded: Coded,
+        limit: int,
+        side: Side,
+        add_special_tokens: bool,
+        only_first: bool = False,
+    ) -> Coded | None:
         # The encoding says which text each token came from (None: a special token), so the tokens to drop can be
         # dropped where they stand. `Encoding.truncate` would also build the rest, quadratically for a pair.
         assert isinstance(coded, Encoding)
         owners = coded.sequence_ids
         counts = owners.count(0), owners.count(1)
-        room = limit - owners.count(None)
-        if room < 0:
+        kept = kept_of(*counts, limit - owners.count(None), only_first)
+        if kept is None:
             return None
-        kept = share(*counts, room)
         ids, type_ids = coded.ids, coded.type_ids
         seen = [0, 0]
         keep: list[int] = []
@@ -144,6 +180,18 @@ class FastBackend:
         spans: list[tuple[int, int]] = self._tokenizer.encode(text, add_special_tokens=False).offsets
         return spans
 
+    def locate(self, texts: Sequence[str], add_special_tokens: bool) -> list[Located]:
+        """As `Backend.locate`."""
+        # Unlike the batch of `encode`, this one says where each token stands.
+        marks_words = bool(getattr(self._tokenizer.model, "continuing_subword_prefix", None))
+        batch = self._tokenizer.encode_batch(list(texts), add_special_tokens=add_special_tokens)
+        return [_located(coded, marks_words) for coded in batch]
+
+    def join(self, tokens: Sequence[str]) -> str:
+        """As `Backend.join`."""
+        decoder = self._tokenizer.decoder
+        return " ".join(tokens) if decoder is None else str(decoder.decode(list(tokens)))
+
     def decode(self, ids: Sequence[int], skip_special_tokens: bool) -> str:
         return self._tokenizer.decode(list(ids), skip_special_tokens=skip_special_tokens)
 
@@ -173,12 +221,24 @@ class SlowBackend(Backend):
         with self._lock:
             return [self._call(item, add_special_tokens=add_special_tokens) for item in batch]
 
-    def cut(self, item: TextOrPair, coded: Coded, limit: int, side: Side, add_special_tokens: bool) -> Coded | None:
+    def cut(
+        self,
+        item: TextOrPair,
+        coded: Coded,
+        limit: int,
+        side: Side,
+        add_special_tokens: bool,
+        only_first: bool = False,
+    ) -> Coded | None:
+        only_first = only_first and isinstance(item, tuple)
         with self._lock:
             if self._tokenizer.num_special_tokens_to_add(pair=isinstance(item, tuple)) * add_special_tokens > limit:
                 return None
             self._tokenizer.truncation_side = side
-            return self._call(item, add_special_tokens=add_special_tokens, truncation=True, max_length=limit)
+            truncation = "only_first" if only_first else True
+            row = self._call(item, add_special_tokens=add_special_tokens, truncation=truncation, max_length=limit)
+            # Where the first text is too short to give enough, `transformers` cuts nothing.
+            return row if len(row.ids) <= limit else None
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """As `Backend.spans`.
@@ -192,6 +252,11 @@ class SlowBackend(Backend):
             fix="Leave them out, or save a tokenizer.json beside the model.",
             param="max_tokens_per_doc",
         )
+
+    def join(self, tokens: Sequence[str]) -> str:
+        """As `Backend.join`."""
+        with self._lock:
+            return str(self._tokenizer.convert_tokens_to_string(list(tokens)))
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool) -> str:
         with self._lock:
@@ -218,6 +283,29 @@ class SlowBackend(Backend):
 class _Row:
     ids: list[int]
     type_ids: list[int]
+
+
+def _located(coded: Encoding, marks_words: bool) -> Located:
+    words = coded.word_ids
+    same = [word is not None and word == before for word, before in zip(words, [None, *words], strict=False)]
+    return Located(
+        np.array(coded.ids, np.int32),
+        coded.tokens,
+        np.array(coded.offsets, np.int64).reshape(-1, 2),
+        np.array(coded.special_tokens_mask, bool),
+        np.array(same, bool) if marks_words else None,
+    )
+
+
+def kept_of(num_first: int, num_second: int, room: int, only_first: bool) -> tuple[int, int] | None:
+    """How many tokens of each text of a pair stay when both together may have `room`; None where they cannot.
+
+    Args:
+        only_first: Whether the second text stays whole, and the first has at least one token; else as `share` says.
+    """
+    if only_first and num_second > 0:
+        return (min(num_first, room - num_second), num_second) if num_second < room else None
+    return share(num_first, num_second, room) if room >= 0 else None
 
 
 def share(num_first: int, num_second: int, room: int) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from .checkpoint import Checkpoint
 from .errors import BadInput, CheckpointError, MissingExtra
 from .hf import Raw
-from .tokenizer_backends import Backend, Coded, FastBackend, Side, TextOrPair, share
+from .tokenizer_backends import Backend, Coded, FastBackend, Side, TextOrPair, kept_of
 
 _FILES: Final[Mapping[str, str]] = {
     "WhitespaceTokenizer": "whitespacetokenizer_config.json",
@@ -60,11 +60,21 @@ class WordBackend(Backend):
         rows = [[next(found) for _ in texts] for texts in parts]
         return [WordRow([i for ids in row for i in ids], len(row[0])) for row in rows]
 
-    def cut(self, item: TextOrPair, coded: Coded, limit: int, side: Side, add_special_tokens: bool) -> Coded | None:
+    def cut(
+        self,
+        item: TextOrPair,
+        coded: Coded,
+        limit: int,
+        side: Side,
+        add_special_tokens: bool,
+        only_first: bool = False,
+    ) -> Coded | None:
         """As `Backend.cut`."""
         assert isinstance(coded, WordRow)
         texts = coded.ids[: coded.num_first], coded.ids[coded.num_first :]
-        kept = share(len(texts[0]), len(texts[1]), limit)
+        kept = kept_of(len(texts[0]), len(texts[1]), limit, only_first)
+        if kept is None:
+            return None
         first, second = (
             ids[:num] if side == "right" else ids[len(ids) - num :] for ids, num in zip(texts, kept, strict=True)
         )

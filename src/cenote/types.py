@@ -119,6 +119,26 @@ class Encoded:
         return self.ids.tobytes(), segments, self.skip, self.attended, keep, self.adapter
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Located:
+    """One text after tokenising, with the place of each token in it.
+
+    Args:
+        ids: Token ids with special tokens, int32 `[n]`.
+        tokens: The vocabulary's own spelling of each.
+        spans: Start and end of each in the text, in characters, `[n, 2]`; 0 and 0 for special tokens.
+        special: Which tokens were added around the text, bool `[n]`.
+        continues: Which tokens go on with the word of the one before, bool `[n]`; None where the vocabulary does not
+            tell those from others.
+    """
+
+    ids: IntArray
+    tokens: Sequence[str]
+    spans: NDArray[np.int64]
+    special: NDArray[np.bool_]
+    continues: NDArray[np.bool_] | None
+
+
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """A piece of an input that is longer than the model.

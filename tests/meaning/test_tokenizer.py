@@ -77,6 +77,28 @@ def test_cut_inputs_equal_the_reference(both_of: Callable[[str], Both], kind: st
     assert num_cut > 100
 
 
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("kind", ["bert", "roberta", "qwen", "byt5"])
+def test_a_pair_whose_first_text_alone_gives(both_of: Callable[[str], Both], kind: str, side: Side) -> None:
+    both, num_cut = both_of(kind), 0
+    pairs = [*PAIRS, (" ".join(paragraphs()[:9]), "what is a truth value")]
+    for text, text_pair in pairs:
+        least = len(both.reference([""], [text_pair])["input_ids"][0]) + 1
+        for limit in (least, least + 4, 60):
+            if text_pair and least <= limit and both.expected((text, ""))[0]:
+                both.reference.truncation_side = side
+                rows = both.reference([text], [text_pair], truncation="only_first", max_length=limit)["input_ids"]
+                (found,) = both.ours.encode(
+                    [Pair(text, text_pair)], limit=limit, on_long="cut", side=side, only_first=True
+                )
+                assert found.ids.tolist() == rows[0]
+                num_cut += found.num_cut > 0
+    assert num_cut >= 5
+    for text, text_pair in (PAIRS[0], ("a", "b " * 5000)):
+        with pytest.raises(TooLong, match="cannot be cut"):
+            both.ours.encode([Pair(text, text_pair)], limit=12, on_long="cut", side=side, only_first=True)
+
+
 @pytest.mark.parametrize("kind", ["bert", "roberta", "xlm_roberta", "qwen", "llama"])
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(

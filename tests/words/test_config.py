@@ -69,5 +69,5 @@ def test_every_setting_explains_itself() -> None:
 def test_choices_are_found_in_optional_literals() -> None:
     import typing
 
-    assert choices_of(typing.get_type_hints(ModelSettings)["on_long"]) == ("refuse", "cut")
+    assert choices_of(typing.get_type_hints(ModelSettings)["on_long"]) == ("refuse", "cut", "chunk")
     assert choices_of(int) == ()

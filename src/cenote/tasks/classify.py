@@ -35,6 +35,7 @@ class Params:
         prompt_name: Name of one of the checkpoint's prompts, put before each text.
         prompt: A text put before each text; wins over `prompt_name`.
         add_special_tokens: Whether the tokenizer adds its special tokens.
+        only_first: Where a pair is too long and is cut, only its first text gives; else the longer one gives first.
         raw_logits: Give the logits as the model made them, without calibration; what uses are made of.
     """
 
@@ -42,6 +43,7 @@ class Params:
     prompt_name: str | None = None
     prompt: str | None = None
     add_special_tokens: bool = True
+    only_first: bool = False
     raw_logits: bool = False
 
     def check(self, recipe: Recipe) -> None:
@@ -78,6 +80,7 @@ def encode(
         on_long=length.on_long,
         side=length.side,
         add_special_tokens=params.add_special_tokens,
+        only_first=params.only_first,
         prefix=prompting.text_before(recipe, prompt=params.prompt, prompt_name=params.prompt_name),
         model_name=recipe.name,
     )
