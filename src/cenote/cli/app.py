@@ -14,10 +14,12 @@ from .about import download, env, inspect
 from .calibrate import calibrate
 from .classify import classify
 from .embed import embed
+from .entities import entities
 from .options import DEBUG_KEY
 from .score import rerank, score
 from .serve import serve
 from .version import version
+from .zero_shot import zero_shot
 
 _WRONG_REQUEST = (BadInput, CheckpointError, ConfigError, MissingExtra, ModelNotFound)
 _INTERRUPTED = 130
@@ -91,5 +93,5 @@ def app() -> None:
     """Embeddings, labels and scores of texts by transformer models, from the shell."""
 
 
-for _command in (embed, classify, score, rerank, serve, calibrate, inspect, download, env):
+for _command in (embed, classify, zero_shot, entities, score, rerank, serve, calibrate, inspect, download, env):
     app.add_command(_command)

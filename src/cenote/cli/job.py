@@ -20,7 +20,7 @@ import orjson
 
 from ..errors import BadInput, CenoteError, ConfigError, ForwardFailed
 from ..types import Input, Outcome
-from .sinks import Result, Rows, Sink
+from .sinks import Finished, Result, Rows, Sink
 from .sources import Record, chunks
 
 CHUNK_TEXTS = 256
@@ -66,7 +66,7 @@ class State:
 class Underway(Protocol):
     """A chunk that the model works on."""
 
-    def result(self) -> Outcome:
+    def result(self) -> Outcome | Finished:
         """Wait for the end."""
 
     def cancel(self) -> object:
@@ -178,7 +178,7 @@ class Job:
         self._saved_s = time.monotonic()
 
 
-def merge(chunk: Sequence[Record], outcome: Outcome | None, num_columns: int) -> tuple[list[Result], Rows]:
+def merge(chunk: Sequence[Record], outcome: Outcome | Finished | None, num_columns: int) -> tuple[list[Result], Rows]:
     """Lay the outcome of a chunk's readable texts beside its unreadable records; their rows are NaN, `[N, D]`.
 
     Where rows have sizes of their own they come as a list, in which those of unreadable records are empty.

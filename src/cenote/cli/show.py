@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from .job import State
 from .sinks import TableSink
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
 TABLE_ROWS = 20
@@ -89,12 +91,47 @@ def print_embeddings(kept: TableSink) -> None:
         Console().print(_similarity_table(kept, good))
 
 
+_COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "red")
+
+
+def print_marked(kept: TableSink, marks: Callable[[Any], Sequence[tuple[int, int, str, float]]]) -> None:
+    """Print the kept texts with what was found in them.
+
+    Args:
+        marks: Makes of a row the start, end, label and score of each stretch of the text, in its order.
+    """
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    shown = [() if result.error else marks(row) for result, row in zip(kept.results, kept.rows, strict=True)]
+    labels = sorted({label for found in shown for _, _, label, _ in found})
+    for result, found in zip(kept.results, shown, strict=True):
+        text = re.sub(r"\s", " ", result.record.text or "")
+        line, done = Text(f"{result.record.index}  ", style="dim"), 0
+        for start, end, label, score in found:
+            colour = _COLOURS[labels.index(label) % len(_COLOURS)]
+            line.append(printable(text[done:start]), style="not dim")
+            line.append(printable(text[max(start, done) : end]), style=f"not dim bold {colour}")
+            line.append(printable(f"[{label} {score:.2f}]"), style=colour)
+            done = max(done, end)
+        line.append(printable(text[done:]), style="not dim")
+        if result.error is not None:
+            line.append(printable(f" failed: {result.error}"))
+        console.print(line)
+    _print_left_out(console, kept.num_rows - len(kept.rows))
+
+
 def print_table(table: Table, num_left_out: int) -> None:
     """Print a table, and how many rows are not in it."""
     from rich.console import Console
 
     console = Console()
     console.print(table)
+    _print_left_out(console, num_left_out)
+
+
+def _print_left_out(console: Console, num_left_out: int) -> None:
     if num_left_out:
         console.print(f"... and {num_left_out:,} more; keep them all with --output FILE or `--format jsonl`.")
 

@@ -10,14 +10,14 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Protocol, TypeAlias
+from typing import IO, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import orjson
 from numpy.lib import format as npy
 
 from ..errors import CenoteError
-from ..types import FloatArray
+from ..types import Encoded, FloatArray
 from .sources import Record
 
 
@@ -38,8 +38,22 @@ class Result:
     error: CenoteError | None = None
 
 
-Rows: TypeAlias = "FloatArray | list[FloatArray]"
-"""Rows of one size, `[N, D]`, or arrays of their own sizes."""
+Rows: TypeAlias = "FloatArray | list[Any]"
+"""Rows of one size, `[N, D]`, arrays of their own sizes, or whatever else a command makes of an input."""
+
+
+class Finished(NamedTuple):
+    """A chunk that a command has answered, in the order of its inputs; an `Outcome` says as much.
+
+    Args:
+        rows: What is made of each input.
+        encoded: Its tokens.
+        errors: Position of an input -> why it has no row.
+    """
+
+    rows: Rows
+    encoded: Sequence[Encoded]
+    errors: Mapping[int, CenoteError]
 
 
 class Sink(Protocol):
@@ -102,7 +116,7 @@ class NpySink:
         npy.write_array_header_1_0(self._file, {"descr": "<f4", "fortran_order": False, "shape": shape})
 
 
-Answer: TypeAlias = Callable[[FloatArray], Mapping[str, Any]]
+Answer: TypeAlias = Callable[[Any], Mapping[str, Any]]
 """Makes of a finished row `[D]` what its JSON line says."""
 
 
@@ -123,7 +137,8 @@ class JsonlSink:
     def write(self, results: Sequence[Result], rows_ND: Rows) -> None:
         for result, row_D in zip(results, rows_ND, strict=True):
             if result.error is None:
-                self._file.write(json_line(result, self._answer(np.ascontiguousarray(row_D, np.float32))))
+                row_D = np.ascontiguousarray(row_D, np.float32) if isinstance(row_D, np.ndarray) else row_D
+                self._file.write(json_line(result, self._answer(row_D)))
 
     def flush(self) -> int:
         if not self._is_stream:
@@ -147,13 +162,13 @@ class TableSink:
 
     max_rows: int
     results: list[Result] = field(default_factory=list)
-    rows: list[FloatArray] = field(default_factory=list)
+    rows: list[Any] = field(default_factory=list)
     num_rows: int = 0
 
     def write(self, results: Sequence[Result], rows_ND: Rows) -> None:
         room = self.max_rows - len(self.results)
         self.results.extend(results[:room])
-        self.rows.extend(np.array(row_D) for row_D in rows_ND[:room])
+        self.rows.extend(np.array(row_D) if isinstance(row_D, np.ndarray) else row_D for row_D in rows_ND[:room])
         self.num_rows += len(results)
 
     def flush(self) -> int:

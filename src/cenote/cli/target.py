@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import click
 
 from ..errors import BadInput, ConfigError
-from ..types import FloatArray
 from .job import FailedInputs, Model, State, state_path_of
 from .show import TABLE_ROWS
-from .sinks import ErrorLog, JsonlSink, NpySink, Result, Sink, TableSink, open_at
+from .sinks import Answer, ErrorLog, JsonlSink, NpySink, Result, Sink, TableSink, open_at
 from .sources import Sources
 
 _FORMATS = {".npy": "npy", ".jsonl": "jsonl", ".ndjson": "jsonl"}
@@ -27,7 +26,8 @@ class Reading(Model, Protocol):
     def num_columns(self) -> int:
         """Size of a finished row."""
 
-    def answer(self, row_D: FloatArray) -> Mapping[str, Any]:
+    @property
+    def answer(self) -> Answer:
         """What the JSON line of a row says."""
 
     def show(self, kept: TableSink) -> None:
