@@ -7,7 +7,7 @@ from typing import Final
 
 import torch
 
-from .config import MachineSettings
+from .config import MachineSettings, Quantization
 from .cores import num_cores
 from .errors import ConfigError
 
@@ -28,12 +28,14 @@ class Plan:
         device: Where it runs.
         dtype: Precision of the layers; pooling, normalising and heads are float32 always.
         reasons: Name of a value -> why it is what it is.
+        quantization: How the linear layers of the transformer multiply: `none` (in `dtype`) or `int8`.
         num_workers, threads_per_worker, max_batch_tokens: Resolved settings.
     """
 
     device: torch.device
     dtype: torch.dtype
     reasons: dict[str, str]
+    quantization: Quantization
     num_workers: int
     threads_per_worker: int
     max_batch_tokens: int
@@ -58,6 +60,7 @@ def plan(machine: MachineSettings, dtype: str, stored: str) -> Plan:
         device=device,
         dtype=chosen,
         reasons={"device": why_device, "dtype": why_dtype},
+        quantization=machine.quantization,
         num_workers=workers,
         threads_per_worker=machine.threads_per_worker or max(1, cores // workers),
         # On the CPU a batch should stay in the caches; elsewhere it should fill the device.

@@ -110,6 +110,8 @@ def fingerprint(recipe: Recipe, words: Checkpoint, machine: MachineSettings) -> 
         **{name: getattr(recipe, name) for name in _DECIDED},
         "words": recipe.sparse.words.weights if recipe.sparse and recipe.sparse.words else None,
     }
+    if machine.quantization != "none":
+        said["quantization"] = machine.quantization
     text = json.dumps(said, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
 

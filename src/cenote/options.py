@@ -44,7 +44,6 @@ _REFUSED: Final = (
     "limit_mm_per_prompt",
     "mm_processor_kwargs",
     "pipeline_parallel_size",
-    "quantization",
     "skip_tokenizer_init",
     "tensor_parallel_size",
 )

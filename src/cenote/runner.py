@@ -15,7 +15,7 @@ from .device import Plan, plan
 from .errors import CheckpointError
 from .layers.blocks import Hidden
 from .layers.heads import Classifier, Head, Heads, build, build_classifier
-from .layers.linear import prepare
+from .layers.linear import prepare, quantize
 from .layers.masked_lm import MaskedLMHead, build_masked_lm
 from .layers.packed import Packed, Wanted
 from .layers.pooling import Spans
@@ -176,6 +176,8 @@ def load_model(recipe: Recipe, plan: Plan) -> tuple[models.Model, Classifier | M
         device=plan.device,
         name=recipe.name,
     )
+    if plan.quantization == "int8":
+        quantize(model)
     prepare(model)
     head: Classifier | MaskedLMHead | None = None
     if recipe.masked_lm:

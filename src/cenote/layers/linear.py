@@ -11,7 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..errors import ConfigError
 from .adapters import Adapters, AdapterSizes
+from .int8 import Int8Product, why_not_int8
 
 ACTIVATIONS: Final[Mapping[str, Callable[[Tensor], Tensor]]] = {
     "gelu": F.gelu,
@@ -63,7 +65,9 @@ class Linear(nn.Module):
         self.weight: nn.Parameter | None = nn.Parameter(torch.empty(out_features, in_features), requires_grad=False)
         self.bias = nn.Parameter(torch.empty(out_features), requires_grad=False) if bias else None
         self.adapters = None if adapters is None else Adapters(adapters, in_features, out_features)
+        self.int8 = False
         self._prepacked: Tensor | None = None
+        self._int8: Int8Product | None = None
 
     def only(self, *names: str) -> Linear:
         """A layer of some neighbouring parts, on the same weights; after loading and before `prepare`."""
@@ -76,6 +80,7 @@ class Linear(nn.Module):
         part.weight = nn.Parameter(self.weight[rows], requires_grad=False)
         part.bias = None if self.bias is None else nn.Parameter(self.bias[rows], requires_grad=False)
         part.adapters = None if self.adapters is None else self.adapters.only(rows)
+        part.int8 = self.int8
         return part
 
     def transposed(self) -> Linear:
@@ -88,7 +93,9 @@ class Linear(nn.Module):
 
     def prepare(self) -> None:
         """Choose how to compute, once, after loading; packs the weight for oneDNN where that is possible."""
-        if self.weight is not None and why_not_onednn(self.weight) is None:
+        if self.weight is not None and self.int8:
+            self._int8, self.weight = Int8Product(self.weight.detach()), None
+        elif self.weight is not None and why_not_onednn(self.weight) is None:
             # The batch size is only a hint for the layout that oneDNN picks; any size runs.
             self._prepacked = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach(), 512)
             self.weight = None
@@ -108,8 +115,11 @@ class Linear(nn.Module):
     def _product(self, x: Tensor, activation: str | None) -> Tensor:
         if self._prepacked is not None:
             return self._onednn(x, self._prepacked, activation)
-        assert self.weight is not None
-        out = F.linear(x, self.weight, self.bias)
+        if self._int8 is not None:
+            out: Tensor = self._int8(x, self.bias)
+        else:
+            assert self.weight is not None
+            out = F.linear(x, self.weight, self.bias)
         return out if activation is None else ACTIVATIONS[activation](out)
 
     def _onednn(self, x: Tensor, prepacked: Tensor, activation: str | None) -> Tensor:
@@ -119,7 +129,7 @@ class Linear(nn.Module):
         return out if fused or activation is None else ACTIVATIONS[activation](out)
 
     def extra_repr(self) -> str:
-        backend = "onednn" if self._prepacked is not None else "torch"
+        backend = "int8" if self._int8 is not None else "onednn" if self._prepacked is not None else "torch"
         return f"{self.in_features}, {self.out_features}, activation={self.activation}, backend={backend}"
 
 
@@ -135,6 +145,25 @@ def why_not_onednn(weight: Tensor) -> str | None:
     if not all(hasattr(torch.ops.mkldnn, name) for name in needed):
         return "this version of PyTorch has no prepacked oneDNN linear"
     return None
+
+
+def quantize(module: nn.Module) -> None:
+    """Let every layer under `module` multiply in int8 from `prepare` on; after its weights are in.
+
+    Raises:
+        ConfigError: A layer cannot.
+    """
+    for child in module.modules():
+        if not isinstance(child, Linear) or child.weight is None:
+            continue
+        why_not = why_not_int8(child.weight)
+        if why_not is not None:
+            raise ConfigError(
+                f"quantization='int8', but {why_not}.",
+                fix="Use --device cpu and --dtype float32, or leave quantization out.",
+                param="quantization",
+            )
+        child.int8 = True
 
 
 def prepare(module: nn.Module) -> None:
