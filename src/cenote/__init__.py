@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .aio import AsyncLLM
     from .config import PoolerConfig
     from .errors import CenoteError
+    from .io_plugins import IOPlugin
     from .llm import LLM
     from .outputs import (
         ClassificationOutput,
@@ -44,6 +45,7 @@ _HOME = {
     "EmbeddingOutput": "outputs",
     "EmbeddingRequestOutput": "outputs",
     "Entity": "uses.entities",
+    "IOPlugin": "io_plugins",
     "LLM": "llm",
     "Pair": "types",
     "PoolerConfig": "config",
@@ -64,6 +66,7 @@ __all__ = [
     "EmbeddingOutput",
     "EmbeddingRequestOutput",
     "Entity",
+    "IOPlugin",
     "Pair",
     "PoolerConfig",
     "PoolingOutput",

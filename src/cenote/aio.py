@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, Literal, TypeVar, overload
 
-from . import options, prompting
+from . import options, plugged, prompting
 from .answers import (
     as_array,
     check_output,
@@ -69,6 +69,8 @@ class AsyncLLM:
         self, prompts: Any, pooling_params: Params = None, *, pooling_task: str | None = None, **more: Any
     ) -> list[PoolingRequestOutput]:
         """`LLM.encode`, awaited."""
+        if (data := plugged.data_of(prompts, pooling_task)) is not None:
+            return plugged.answered(await self._plugged(data, pooling_params, more))
         task = options.task_named(pooling_task, self.recipe)
         outcome = await self._run(prompts, task, pooling_params, **more)
         return pooling_outputs(outcome, options.sparse_size(task, self.recipe))
@@ -239,6 +241,15 @@ class AsyncLLM:
     async def _run(self, *args: Any, **more: Any) -> Outcome:
         started = await _off_the_loop(Started.cancel, self._llm.start, *args, **more)
         return await started.outcome()
+
+    async def _plugged(self, data: Any, pooling_params: Params, how: dict[str, Any]) -> Any:
+        plugin, start = plugged.served(self._llm.io_plugin), self._llm.start_plugged
+        with plugged.handled(plugin) as request_id:
+            prompts = await plugged.prompts_of(plugin, data, request_id)
+            planned, started = await _off_the_loop(
+                lambda both: both[1].cancel(), start, plugin, prompts, pooling_params, **how
+            )
+            return await plugged.answer_of(plugin, planned, await started.outcome(), self.recipe, request_id)
 
     async def _in_precision(self, started: Started, precision: Precision) -> Outcome:
         outcome = await started.outcome()

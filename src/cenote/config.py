@@ -142,6 +142,9 @@ class ModelSettings:
     calibration: str | None = setting(
         None, "File of `cenote calibrate`: the ranges of int8 and uint8 vectors; unset, those of sample texts."
     )
+    io_processor_plugin: str | None = setting(
+        None, "IO processor plugin that answers requests with `data`; unset, the one that config.json names, if any."
+    )
     trust_remote_code: bool = setting(False, "Accepted for the reference's users; no remote code is ever needed.")
 
 

@@ -18,3 +18,10 @@ def cenote_architectures() -> Mapping[str, str]:  # type: ignore[empty-body]
     """Architectures: `model_type` of `config.json` -> dotted name of a module that keeps the contract of
     `cenote.models`. The module is imported when a checkpoint asks for it.
     """
+
+
+@hookspec
+def cenote_io_processors() -> Mapping[str, str | type]:  # type: ignore[empty-body]
+    """IO processors: a name of its own -> a class that keeps the contract of `io_plugins.IOPlugin`, or its dotted name,
+    which is imported when a model is opened with it.
+    """

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, overload
 
-from . import options, prompting
+from . import options, plugged, prompting
 from .answers import (
     as_array,
     check_output,
@@ -81,12 +81,18 @@ class LLM(Opened):
     ) -> list[PoolingRequestOutput]:
         """Read the model as `pooling_task`; one output per prompt, in order, its data a float32 tensor.
 
+        With `pooling_task="plugin"` and a prompt `{"data": ...}` the model's IO processor reads the data, and there is
+        one output, which holds the IO processor's answer as `outputs`.
+
         Args:
             more: Fields of the task's `Params`; of `token_embed` among them `input_type`, `query` or `document`, which
                 late-interaction models read in ways of their own, and `pool_factor`.
         """
+        how: dict[str, Any] = {"lora_request": lora_request, "tokenization_kwargs": tokenization_kwargs, **more}
+        if (data := plugged.data_of(prompts, pooling_task)) is not None:
+            return plugged.answered(self.ask_plugin(data, pooling_params, use_tqdm, how))
         task = options.task_named(pooling_task, self.recipe)
-        started = self.start(prompts, task, pooling_params, lora_request, tokenization_kwargs, **more)
+        started = self.start(prompts, task, pooling_params, **how)
         return pooling_outputs(started.finish(use_tqdm), options.sparse_size(task, self.recipe))
 
     def encode_query(self, prompts: Any, **more: Any) -> list[PoolingRequestOutput]:

@@ -9,18 +9,20 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from . import conversion, inputs, options
+from . import conversion, inputs, options, plugged
 from .config import OnLong
 from .errors import BadInput
 from .outputs import PoolingParams
 from .registry import Registry
-from .started import Part, Started, score_parts
+from .started import Part, Started, UseTqdm, score_parts
 from .types import Input, Length
 from .uses import entities, score, zero_shot
 from .uses.score import Plan
 
 if TYPE_CHECKING:
     from .engine import Engine
+    from .io_plugins import IOPlugin
+    from .plugged import Planned
     from .recipe import Recipe
 
 Params = PoolingParams | Sequence[PoolingParams] | None
@@ -79,7 +81,46 @@ class Opened:
         parsed = inputs.parse(prompts)
         length, special = self._length(lora_request, tokenization_kwargs, on_long, chunk_overlap)
         params = options.task_params(task, pooling_params, len(parsed), special, more)
+        return self._hand_in(parsed, task, params, length, use_cache)
 
+    @property
+    def io_plugin(self) -> IOPlugin | None:
+        """What answers `encode` of data; None where nothing does."""
+        return self._registry.io_plugin(self.engine)
+
+    def ask_plugin(self, data: Any, pooling_params: Params, use_tqdm: UseTqdm, how: Mapping[str, Any]) -> Any:
+        """What the IO processor answers to data."""
+        plugin = plugged.served(self.io_plugin)
+        with plugged.handled(plugin) as request_id:
+            with plugged.blaming_data():
+                prompts = plugin.pre_process(plugin.parse_data(data), request_id=request_id)
+            planned, started = self.start_plugged(plugin, prompts, pooling_params, **how)
+            found = plugged.outputs(planned, started.finish(use_tqdm), self.recipe)
+            return plugin.post_process(found, request_id=request_id)
+
+    def start_plugged(
+        self,
+        plugin: IOPlugin,
+        prompts: Any,
+        pooling_params: Params = None,
+        *,
+        lora_request: None = None,
+        tokenization_kwargs: Mapping[str, Any] | None = None,
+        use_cache: bool = True,
+        **more: Any,
+    ) -> tuple[Planned, Started]:
+        """Hand in what a plugin made of data, without waiting for the answers."""
+        if more:
+            fix = "A plugin sets options of its prompts itself."
+            raise BadInput(f"plugin has no option {next(iter(more))!r}.", fix=fix, param=next(iter(more)))
+        length, special = self._length(lora_request, tokenization_kwargs)
+        planned = plugged.plan(self.recipe, plugin, prompts, pooling_params, special)
+        return planned, self._hand_in(planned.inputs, planned.task, planned.params, length, use_cache)
+
+    def _hand_in(
+        self, parsed: Sequence[Input], task: str, params: Sequence[Any], length: Length, use_cache: bool
+    ) -> Started:
+        """One call for each distinct set of options."""
         submit = functools.partial(self.engine.submit, length=length, lane="bulk", wait=True, use_cache=use_cache)
 
         def part(where: NDArray[np.intp], given: Sequence[Input], one: Any) -> Part:

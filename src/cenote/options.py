@@ -40,7 +40,6 @@ _REFUSED: Final = (
     "data_parallel_size",
     "enable_lora",
     "enable_prompt_embeds",
-    "io_processor_plugin",
     "limit_mm_per_prompt",
     "mm_processor_kwargs",
     "pipeline_parallel_size",

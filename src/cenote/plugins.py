@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import pkgutil
 from collections.abc import Mapping
 from functools import cache
+from typing import Any, Final, TypeVar
 
 import pluggy
 
 from . import hookspecs
 from .errors import ConfigError
 from .hookspecs import PROJECT, hookimpl
+
+T = TypeVar("T")
+
+IO_GROUPS: Final = ("cenote.io_processors", "vllm.io_processor_plugins")
+"""Entry-point groups of IO processors, ours before the reference's: a name in both is ours. What a name stands for is a
+function without arguments that gives the dotted name of a class, or None where the plugin does not want to be used."""
 
 
 class BuiltIn:
@@ -63,12 +71,61 @@ def architectures() -> dict[str, str]:
     Raises:
         ConfigError: Two plugins bring the same name.
     """
-    found: dict[str, str] = {}
-    for brought in manager().hook.cenote_architectures():
-        for model_type, module in brought.items():
-            if found.setdefault(model_type, module) != module:
+    return _merged(manager().hook.cenote_architectures(), "serve model_type=")
+
+
+def io_processor(name: str) -> Any:
+    """The class of the IO processor `name`; nothing is imported but that one.
+
+    Raises:
+        ConfigError: There is none, or it cannot be imported, or two plugins bring it.
+    """
+    told = _merged(manager().hook.cenote_io_processors(), "bring the IO processor ")
+    points = {point.name: point for group in reversed(IO_GROUPS) for point in _entry_points(group)}
+    known = sorted({*told, *points})
+    if not known:
+        raise ConfigError(
+            f"No IOProcessor plugins installed but one is required ({name}).",
+            fix="Install it, or leave out io_processor_plugin.",
+            param="io_processor_plugin",
+        )
+    try:
+        given = told[name] if name in told else points[name].load()() if name in points else None
+        found = pkgutil.resolve_name(given) if isinstance(given, str) else given
+    except Exception as error:
+        # A guest's import can fail in any way.
+        raise ConfigError(
+            f"The IO processor plugin {name!r} cannot be loaded: {type(error).__name__}: {error}.",
+            fix="Repair or uninstall it.",
+            param="io_processor_plugin",
+        ) from error
+    if found is None:
+        raise ConfigError(
+            f"The model requires the {name!r} IO Processor plugin but it is not installed.",
+            allowed=f"Available plugins: {known}" if name not in known else f"{name!r} is, but declines to be used.",
+            fix="Install it, or name another as io_processor_plugin.",
+            param="io_processor_plugin",
+        )
+    return found
+
+
+def _entry_points(group: str) -> list[importlib.metadata.EntryPoint]:
+    points = list(importlib.metadata.entry_points(group=group))
+    _merged([{point.name: point.value} for point in points], "bring the IO processor ")
+    return points
+
+
+def _merged(brought: list[Mapping[str, T]], what: str) -> dict[str, T]:
+    """What all plugins bring, by name.
+
+    Raises:
+        ConfigError: Two bring the same name.
+    """
+    found: dict[str, T] = {}
+    for one in brought:
+        for name, thing in one.items():
+            if found.setdefault(name, thing) != thing:
                 raise ConfigError(
-                    f"Two plugins serve model_type={model_type!r}: {found[model_type]} and {module}.",
-                    fix="Uninstall one of them.",
+                    f"Two plugins {what}{name!r}: {found[name]} and {thing}.", fix="Uninstall one of them."
                 )
     return found

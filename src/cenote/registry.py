@@ -11,6 +11,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from . import io_plugins
 from .allocator import keep_freed_memory
 from .checkpoint import open_checkpoint
 from .config import MachineSettings, ModelSettings
@@ -55,6 +56,7 @@ class Registry:
         self._shared = Shared(num_threads)
         self._workers = Workers(self._shared, self.machine.max_forward_s)
         self._engines: dict[str, Engine] = {}
+        self._io_plugins: dict[str, io_plugins.IOPlugin] = {}
         self._draining = False
         self._stop = weakref.finalize(self, _stop, self._workers, self._shared)
 
@@ -95,6 +97,7 @@ class Registry:
         # Messages name a model as clients know it, not by the folder it lies in.
         calibration = _calibration(settings.calibration)
         recipe = replace(recipes.resolve(checkpoint, settings), name=names[0])
+        io_plugin = io_plugins.find(recipe, settings)
         words = open_checkpoint(settings.tokenizer) if settings.tokenizer else recipe.transformer
         # Reading a large vocabulary takes about as long as mapping the weights.
         loading = self._shared.tokenize_pool.submit(
@@ -115,8 +118,12 @@ class Registry:
         tokenizer = loading.result()
         if recipe.late_interaction is not None:
             token_embed.check_tokenizer(recipe.late_interaction, tokenizer)
+        plugged = None if io_plugin is None else io_plugins.made(*io_plugin, recipe, tokenizer, settings)
         about = (calibration, Fingerprint(recipe, words, self.machine))
-        return self._serve(Engine(names, recipe, tokenizer, runner, self.machine, self._shared, *about))
+        engine = self._serve(Engine(names, recipe, tokenizer, runner, self.machine, self._shared, *about))
+        if plugged is not None:
+            self._io_plugins[engine.name] = plugged
+        return engine
 
     def get(self, name: str | None = None) -> Engine:
         """The model that answers to `name`; None or "" means the only one.
@@ -135,6 +142,10 @@ class Registry:
             what = f"No model was named and {len(self.engines())} are served."
         served = ", ".join(f"`{known}`" for known in self._engines) or "none"
         raise ModelNotFound(what, allowed=f"Served here: {served}.", param="model")
+
+    def io_plugin(self, engine: Engine) -> io_plugins.IOPlugin | None:
+        """What answers requests with `data` to a model; None where nothing does."""
+        return self._io_plugins.get(engine.name)
 
     def drain(self, timeout_s: float) -> bool:
         """Take no new calls and wait for those that are here.

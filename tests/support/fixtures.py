@@ -6,6 +6,7 @@ The makers are imported when first used: they take seconds, which tests without 
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -61,3 +62,13 @@ def _once(factory: pytest.TempPathFactory, name: str) -> Callable[[Callable[[Pat
         return made[key]
 
     return make
+
+
+@pytest.fixture(scope="session")
+def example_plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that `examples/plugin` is installed in."""
+    from .io_plugins import pip_install
+
+    copy = tmp_path_factory.mktemp("project") / "plugin"
+    shutil.copytree(Path(__file__).parents[2] / "examples" / "plugin", copy)
+    return pip_install(copy, tmp_path_factory.mktemp("installed"))

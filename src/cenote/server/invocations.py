@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..errors import BadInput
-from . import classify, openai, pooling, scoring
+from . import classify, openai, plugged, pooling, scoring
 from .dialect import VLLM
 from .route import CALL_ERRORS, Answer, Route
 from .schemas import NotServed
@@ -67,6 +67,7 @@ _READINGS = (openai.EmbeddingResponse, classify.ClassificationResponse, pooling.
 ROUTES = (
     _route(answer, InvocationRequest, _READINGS, "input", binary=True),
     _route(answer, InvocationRequest, _READINGS, "messages", binary=True),
+    _route(pooling.answer, pooling.PoolingRequest, plugged.PluginResponse, "data"),
     _route(scoring.answer_rerank, scoring.RerankRequest, scoring.RerankResponse, "query", "documents"),
     _route(answer_score, scoring.ScoreRequest, scoring.ScoreResponse),
 )

@@ -16,11 +16,11 @@ from ..outputs import PoolingParams
 from ..pooler import renamed_task
 from ..tasks import sparse, token_embed
 from ..types import Outcome
-from . import calls, lengths, prompts, replies
+from . import calls, lengths, plugged, prompts, replies
 from .dialect import VLLM
 from .notes import Notes
 from .route import CALL_ERRORS, Route
-from .schemas import ArrayFields, NotServed, Usage
+from .schemas import ArrayFields, Usage
 
 if TYPE_CHECKING:
     from ..engine import Engine
@@ -63,7 +63,13 @@ class PoolingRequest(ArrayFields, kw_only=True):
         Annotated[float, Meta(ge=0, description="Keep dimensions of a sparse vector whose value is larger than this.")]
         | None
     ) = None
-    data: NotServed | msgspec.UnsetType = msgspec.UNSET
+    data: (
+        Annotated[
+            msgspec.Raw,
+            Meta(description="What the server's IO processor takes, in place of inputs; it shapes the answer too."),
+        ]
+        | msgspec.UnsetType
+    ) = msgspec.UNSET
 
 
 class SparseVector(Struct, kw_only=True):
@@ -101,6 +107,8 @@ async def answer(door: Door, request: Request, body: PoolingRequest) -> Response
 
 async def _answer(door: Door, request: Request, body: PoolingRequest) -> Response:
     engine = calls.begin(door, request, body)
+    if plugged.is_asked(body):
+        return await plugged.answer(door, request, body, engine)
     notes = Notes.of(body)
     task = _task(engine.recipe, body, notes)
     length = lengths.of(body, engine.recipe.max_len, door.on_long)
@@ -119,14 +127,6 @@ async def _answer(door: Door, request: Request, body: PoolingRequest) -> Respons
 
 
 def _task(recipe: Recipe, body: PoolingRequest, notes: Notes) -> str:
-    has_data = calls.says_something(body.data)
-    if has_data or body.task == "plugin":
-        raise BadInput(
-            "The request is one for a plugin, and no IOProcessor plugin is installed.",
-            allowed=f"Supported tasks: {recipe.tasks}.",
-            fix="Send texts or token ids as `input`.",
-            param="data" if has_data else "task",
-        )
     if body.task is None:
         return recipe.default_task
     task, warning = renamed_task(body.task, recipe)
@@ -177,7 +177,7 @@ ROUTES = (
         "The model read as any of its tasks: one array per input.",
         VLLM,
         request=PoolingRequest,
-        response=PoolingResponse,
+        response=(PoolingResponse, plugged.PluginResponse),
         binary=True,
         errors=CALL_ERRORS,
     ),
