@@ -125,7 +125,7 @@ class Located:
 
     Args:
         ids: Token ids with special tokens, int32 `[n]`.
-        tokens: The vocabulary's own spelling of each.
+        tokens: The vocabulary's own spelling of each; of an unknown one that, or the text that it stands for.
         spans: Start and end of each in the text, in characters, `[n, 2]`; 0 and 0 for special tokens.
         special: Which tokens were added around the text, bool `[n]`.
         continues: Which tokens go on with the word of the one before, bool `[n]`; None where the vocabulary does not

@@ -317,6 +317,28 @@ def test_lone_surrogates_are_refused_by_name(both_of: Callable[[str], Both], kin
     assert caught.value.index == 2
 
 
+@pytest.mark.parametrize("kind", ["bert", "bert_vocab_file", "roberta", "xlm_roberta", "llama"])
+def test_tokens_know_where_they_stand(both_of: Callable[[str], Both], kind: str) -> None:
+    both = both_of(kind)
+    found = both.ours.locate(TEXTS, True, "a model")
+    for text, item in zip(TEXTS, found, strict=True):
+        rows = both.reference(text, return_offsets_mapping=True, return_special_tokens_mask=True)
+        assert item.ids.tolist() == rows["input_ids"]
+        assert item.spans.tolist() == [list(span) for span in rows["offset_mapping"]]
+        assert item.special.tolist() == [bool(flag) for flag in rows["special_tokens_mask"]]
+        spelt = zip(item.ids, item.tokens, both.reference.convert_ids_to_tokens(rows["input_ids"]), strict=True)
+        assert [ours for number, ours, theirs in spelt if number != both.ours.unknown_id and ours != theirs] == []
+        assert both.ours.join(item.tokens) == both.reference.convert_tokens_to_string(list(item.tokens))
+    assert both.ours.unknown_id == both.reference.unk_token_id
+    assert (found[0].continues is None) == (not kind.startswith("bert"))
+    assert not both.ours.locate(["a"], False, "a model")[0].special.any()
+
+
+def test_a_tokenizer_in_python_does_not_know_where_its_tokens_are(both_of: Callable[[str], Both]) -> None:
+    with pytest.raises(BadInput, match="does not know where its tokens are in a text"):
+        both_of("byt5").ours.locate(["a"], True, "a model")
+
+
 @pytest.mark.parametrize(
     ("kind", "has_segments"), [("bert", True), ("mpnet", False), ("xlm_roberta", False), ("qwen", False)]
 )
