@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Iterator, Sequence
 from http import HTTPStatus
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import msgspec
 import orjson
 
-from cenote.server import openapi, refusals, schemas
+from cenote.server import openapi, refusals, schemas, tei
 from cenote.server.route import Route
 from cenote.server.routes import ROUTES
 
@@ -47,6 +48,8 @@ prefix, which leaves no doubt where dialects share one. Where keys are set, all 
 
 `{"error": {"message", "type", "param", "code"}}`, where `code` is the status and `param` the field at fault. On routes
 of Cohere it is `{"message", "id"}`, where `id` is the request's, and a task that the model does not serve is 400.
+On routes of TEI and Hugging Face it is `{"error", "error_type"}`: 422 for what is wrong with a request, 400 for one
+without inputs, 424 where the model failed on an input. On routes of Ollama it is `{"error"}`.
 """
 _AFTER_ERRORS = """
 A request for a task that the model does not serve is 501 on `/v1/embeddings` and `/classify`, 400 on `/pooling` (its
@@ -57,6 +60,11 @@ field `task` is at fault) and 404 on the routes of scores, as if the route were 
 A request of one of Cohere's own clients is known by its header `x-fern-sdk-name: cohere`; on `/v1/rerank`,
 `/v2/rerank`, `/v1/models` and what lies below, it is answered as Cohere answers. All others get the answers of the
 reference and of OpenAI there. `/cohere/...` leaves no doubt.
+
+`/rerank` with `texts` is a request of TEI, with `documents` one of the reference; `/tokenize` and `/invocations` with
+`inputs`, and `/invocations` with `query` and `texts`, are TEI's too. `POST /` is Hugging Face's, where classes are a
+list of lists; `POST /tei` and `/invocations` give those of one text as a plain list, as TEI does. On routes of these
+two and of Ollama, longer texts are cut unless the request or `--on-long` says otherwise.
 
 Cohere's `input_type` chooses a prompt of the model: the one of that name, for `search_query` also `query`, for
 `search_document` also `document`, `passage` or `corpus`. Where none fits there is no prompt, and `meta.warnings` says
@@ -88,6 +96,7 @@ _SHARED: dict[type[msgspec.Struct], str] = {
     schemas.CallFields: "Fields of every call",
     schemas.PromptFields: "Fields of inputs",
     schemas.ArrayFields: "Fields of arrays",
+    tei.Fields: "Fields of TEI and Hugging Face",
 }
 
 
@@ -134,7 +143,7 @@ def _own(kind: type[msgspec.Struct]) -> list[msgspec.structs.FieldInfo]:
 
 def _body(kind: type[msgspec.Struct]) -> str:
     """What the body of a route takes, in words; its own fields follow."""
-    names = [title.lower() for base, title in reversed(_SHARED.items()) if base in kind.__mro__]
+    names = [title[:1].lower() + title[1:] for base, title in reversed(_SHARED.items()) if base in kind.__mro__]
     taken = f"takes the {' and the '.join(reversed(names))}" if names else "takes"
     joint = ", and:" if names and _own(kind) else "." if names else ":"
     return f"The body, `{kind.__name__}`, {taken}{joint}"
@@ -152,9 +161,27 @@ def _section(routes: list[Route], known: dict[str, Any]) -> Iterator[str]:
         yield from _fields(known[first.request.__name__], own) if own else ()
     kinds = list(dict.fromkeys(kind for route in routes for kind in route.answers))
     if kinds:
-        names = ", ".join(f"`{kind.__name__}`" for kind in kinds)
-        yield f"\nAnswers with {names}{', or with raw bytes' if first.binary else ''}:\n"
-        yield "\n".join(f"- `{kind.__name__}`: {_listed(known[kind.__name__], known)}" for kind in kinds)
+        names = ", ".join(_named(kind) for kind in kinds)
+        records = _records(kinds)
+        yield f"\nAnswers with {names}{', or with raw bytes' if first.binary else ''}{':' if records else '.'}"
+        yield from [""] if records else ()
+        yield from (f"- {_named(kind)}: {_listed(known[kind.__name__], known)}" for kind in records)
+
+
+def _named(kind: Any) -> str:
+    """A record by its name, a list by what it holds."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return f"`{kind.__name__}`"
+    return _kind(msgspec.json.schema_components([kind])[0][0])
+
+
+def _records(kinds: Sequence[Any]) -> list[type[msgspec.Struct]]:
+    """The records among some types and inside their lists."""
+    found: list[type[msgspec.Struct]] = []
+    for kind in kinds:
+        inner = [kind] if msgspec.inspect.is_struct_type(kind) else _records(typing.get_args(kind))
+        found += [one for one in inner if one not in found]
+    return found
 
 
 def _fields(schema: dict[str, Any], names: Sequence[str]) -> Iterator[str]:
@@ -175,6 +202,8 @@ def _kind(schema: dict[str, Any]) -> str:
     if "anyOf" in schema:
         kinds = [_kind(part) for part in schema["anyOf"] if part.get("type") != "null"]
         return " or ".join(dict.fromkeys(kinds))
+    if "$ref" in schema:
+        return f"`{schema['$ref'].rpartition('/')[2]}`"
     if "enum" in schema:
         return ", ".join(f"`{choice}`" for choice in schema["enum"] if choice is not None)
     if schema.get("type") == "array":

@@ -76,6 +76,12 @@ class Frame:
         stands = tuple(ids[:num_before]) == self.before and tuple(ids[inside:]) == self.after
         return (num_before, num_after) if stands and num_before <= inside else (0, 0)
 
+    def put_around(self, ids: IntArray) -> IntArray:
+        """`ids` inside this frame; as they are where it stands there already."""
+        if any(self.around(ids)):
+            return ids
+        return np.array([*self.before, *ids, *self.after], np.int32)
+
 
 def split(whole: Encoded, before: int, after: int, limit: int, overlap: int) -> Encoded:
     """The same input, with pieces of at most `limit` tokens where it has more.

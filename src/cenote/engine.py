@@ -14,7 +14,7 @@ from . import pieces, tasks
 from .cache import RowCache
 from .call import Call
 from .config import MachineSettings
-from .errors import BadInput, CenoteError, Overloaded, Unavailable, UnsupportedTask
+from .errors import CenoteError, NoInputs, Overloaded, Unavailable, UnsupportedTask
 from .forward import Answered, Failed, RunsBatches, forward
 from .scheduler import Lane, Pending, Scheduler
 from .shared import Shared
@@ -145,7 +145,7 @@ class Engine:
 
     def _task(self, name: str, inputs: Sequence[Input]) -> tasks.Task:
         if len(inputs) == 0:
-            raise BadInput("The call has no inputs.", allowed="It takes one or more.", param="inputs")
+            raise NoInputs("The call has no inputs.", allowed="It takes one or more.", param="inputs")
         module = tasks.find(name)
         if not module.serves(self.recipe):
             raise UnsupportedTask(

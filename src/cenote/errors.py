@@ -6,6 +6,7 @@ knows nothing of HTTP.
 
     CenoteError
     |- BadInput (ValueError)             the caller's input or parameter
+    |  |- NoInputs
     |  |- TooLong
     |  |- UnsupportedTask
     |- ModelNotFound                     a name no model answers to
@@ -57,6 +58,12 @@ class BadInput(CenoteError, ValueError):
     """An input or a parameter of a request is not allowed."""
 
     kind = "bad_input"
+
+
+class NoInputs(BadInput):
+    """There is nothing to answer."""
+
+    kind = "no_inputs"
 
 
 class TooLong(BadInput):

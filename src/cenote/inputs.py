@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import BadInput
+from .errors import BadInput, NoInputs
 from .types import Input, Pair, Tokens
 
 _ALLOWED = (
@@ -35,7 +35,7 @@ def parse(prompts: Any) -> list[Input]:
         what, fix = f"The prompts are of type {type(prompts).__name__}.", "Give one, or a list of them."
         raise BadInput(what, allowed=_ALLOWED, fix=fix, param="prompts")
     if len(prompts) == 0:
-        raise BadInput("You must pass at least one prompt.", param="prompts")
+        raise NoInputs("You must pass at least one prompt.", param="prompts")
     return [parse_one(prompt, index) for index, prompt in enumerate(prompts)]
 
 

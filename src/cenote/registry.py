@@ -69,6 +69,11 @@ class Registry:
             return "dead"
         return "draining" if self._draining else "ready"
 
+    @property
+    def num_tokenizer_threads(self) -> int:
+        """Threads that tokenise."""
+        return self._shared.num_tokenize_threads
+
     def engines(self) -> list[Engine]:
         """The served models, in the order they were opened."""
         return list(self._workers.engines)

@@ -53,6 +53,7 @@ class Tokenizer:
         unknown_id: Id of the token that stands for what the vocabulary lacks, None where there is none.
         chat_template: Makes one text of a conversation; None where its files hold none.
         has_segments: Whether the second text of a pair gets segment ids other than 0.
+        frame: The special tokens around a text.
     """
 
     def __init__(self, files: TokenizerFiles, num_rows: int | None = None) -> None:
@@ -73,7 +74,7 @@ class Tokenizer:
         bare = self._backend.encode(["a"], False)[0].ids
         self._num_leading = _num_leading(single.ids, bare)
         before, after = single.ids[: self._num_leading], single.ids[self._num_leading + len(bare) :]
-        self._frame = chunks.Frame(tuple(before), tuple(after))
+        self.frame = chunks.Frame(tuple(before), tuple(after))
         self.prompt_length = lru_cache(maxsize=1024)(self._prompt_length)
 
     @classmethod
@@ -175,7 +176,7 @@ class Tokenizer:
         Raises:
             BadInput: The tokenizer does not know where its tokens are.
         """
-        return np.array(self._backend.spans(text), np.int64).reshape(-1, 2), self._frame.around(encoded.ids)[0]
+        return np.array(self._backend.spans(text), np.int64).reshape(-1, 2), self.frame.around(encoded.ids)[0]
 
     def locate(self, texts: Sequence[str], add_special_tokens: bool, model_name: str) -> list[Located]:
         """Tokens of whole texts and where each stands.
@@ -337,7 +338,7 @@ class Tokenizer:
         segments = None
         if draft.source is not None and draft.coded is not None:
             segments = self._segments(draft.source, draft.coded)
-        before, after = self._frame.around(draft.ids)
+        before, after = self.frame.around(draft.ids)
         return chunks.split(Encoded(draft.ids, segments, skip), max(before, prompt), after, limit, overlap)
 
     def _check_ids(self, ids: NDArray[Any], index: int, model_name: str, below: int) -> None:

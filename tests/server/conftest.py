@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import httpx
+import huggingface_hub
 import pytest
 
 from cenote.checkpoint import embedded_default
@@ -134,6 +135,20 @@ def classifier(tiny: Tiny) -> Iterator[Kind]:
 def token_classifier(tiny: Tiny) -> Iterator[Kind]:
     """An ELECTRA that labels tokens."""
     yield from serving("token-classifier", tiny("electra", head="token_classification"))
+
+
+@pytest.fixture(scope="session")
+def masked_lm(tiny: Tiny) -> Iterator[Kind]:
+    """A BERT that fills masks, and so makes sparse vectors."""
+    yield from serving("masked-lm", tiny("bert", head="masked_lm"))
+
+
+@pytest.fixture
+def hub_client(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let Hugging Face's client speak, which the tests' offline mode forbids; it keeps its connections until closed."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    yield
+    huggingface_hub.close_session()
 
 
 @pytest.fixture

@@ -53,6 +53,7 @@ def run(text: str, server: Server) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("number", range(len(EXAMPLES)))
+@pytest.mark.usefixtures("hub_client")
 def test_the_example_gives_the_vectors(named: Server, folder: Path, number: int) -> None:
     left = run(EXAMPLES[number].text, named)
     # Cohere's search_document is the prompt `passage`.
@@ -61,6 +62,10 @@ def test_the_example_gives_the_vectors(named: Server, folder: Path, number: int)
     assert np.abs(np.array(left["vectors"]) - reference).max() <= 1e-5 * np.abs(reference).max()
     if "ranking" in left:
         assert [one.index for one in left["ranking"].results] == [1]
+    if "cosines" in left:
+        assert np.argmax(left["cosines"]) == 1
+    if "best" in left:
+        assert [one.node.text for one in left["best"]] == ["a text"]
     if "label" in left:
         assert left["label"].classifications[0].prediction in ("good", "bad")
 

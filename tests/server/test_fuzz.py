@@ -19,8 +19,21 @@ from .conftest import BODIES, Kind
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 
 
+OTHERS = {
+    "embedder": ("/embed", "/similarity", "/decode", "/vertex", "/"),
+    "classifier": ("/predict",),
+    "cross_encoder": ("/tei/rerank",),
+    "default_embedder": ("/api/embed",),
+}
+"""Paths of other dialects, by the model that is asked."""
+
+
 @pytest.mark.parametrize("valid", [True, False])
-@pytest.mark.parametrize(("kind", "path"), [(path, path) for path in BODIES], indirect=["kind"])
+@pytest.mark.parametrize(
+    ("kind", "path"),
+    [*((path, path) for path in BODIES), *((kind, path) for kind, paths in OTHERS.items() for path in paths)],
+    indirect=["kind"],
+)
 def test_made_up_requests(kind: Kind, path: str, valid: bool) -> None:
     url = kind.server.url
     operation = schemathesis.openapi.from_url(f"{url}/openapi.json")[path]["POST"]

@@ -19,7 +19,7 @@ from cenote.server.pooling import PoolingResponse
 from cenote.server.routes import ROUTES
 from cenote.server.scoring import RerankResponse, ScoreResponse
 
-from .conftest import BODIES, Kind
+from .conftest import BODIES, NAME, Kind
 
 
 @pytest.fixture
@@ -49,7 +49,19 @@ def test_every_route_and_prefix_is_listed(document: dict[str, Any]) -> None:
 
 
 def test_answers_fit_the_document(client: httpx.Client, document: dict[str, Any]) -> None:
-    for path in ("/v1/models", "/version", "/load", "/info", "/health", "/metrics", "/docs", "/openapi.json"):
+    for path in (
+        "/v1/models",
+        "/version",
+        "/load",
+        "/info",
+        "/health",
+        "/metrics",
+        "/docs",
+        "/openapi.json",
+        "/api/tags",
+        "/api/version",
+        "/",
+    ):
         check(document, path, "get", client.get(path))
     check(document, "/v1/models/{id}", "get", client.get("/v1/models/other"))
     bodies: dict[str, list[dict[str, Any]]] = {
@@ -82,6 +94,16 @@ def test_answers_fit_the_document(client: httpx.Client, document: dict[str, Any]
         ("cross_encoder", "/v1/rerank", {"query": "a", "documents": ["b", "c"]}),
         ("cross_encoder", "/v2/rerank", {"query": "a", "documents": ["b", "c"], "return_documents": False}),
         ("classifier", "/rerank", {"query": "a", "documents": ["b", "c"]}),
+        ("embedder", "/embed", {"inputs": ["a", "b"]}),
+        ("embedder", "/embed_all", {"inputs": ["a", "b"]}),
+        ("embedder", "/tei/rerank", {"query": "a", "texts": ["b"], "return_text": True}),
+        ("embedder", "/tei/tokenize", {"inputs": ["a", "b"]}),
+        ("embedder", "/vertex", {"instances": [{"inputs": "a"}]}),
+        ("classifier", "/predict", {"inputs": [["a"], ["b", "c"]]}),
+        ("classifier", "/", {"inputs": "a"}),
+        ("classifier", "/embed", {"inputs": "a"}),
+        ("embedder", "/api/embed", {"model": NAME, "input": "a"}),
+        ("embedder", "/api/show", {"model": NAME}),
     ],
     indirect=["kind"],
 )

@@ -37,7 +37,7 @@ def test_models(client: httpx.Client) -> None:
 
 
 def test_info_gives_each_value_with_its_source(client: httpx.Client) -> None:
-    (model,) = client.get("/info").json()["models"]
+    (model,) = client.get("/info").json()["cenote"]["models"]
     assert model["name"] == NAME
     assert "embed" in model["tasks"]
     assert model["recipe"]["normalize"] == {"value": True, "source": "modules.json"}
@@ -119,7 +119,7 @@ def test_docs_load_nothing_from_elsewhere(client: httpx.Client) -> None:
     assert 'rel="stylesheet"' not in page.text
 
 
-OPEN = ("/health", "/health/live", "/health/ready", "/ping")
+OPEN = ("/", "/health", "/health/live", "/health/ready", "/ping")
 GUARDED = (
     "/v1/models",
     "/v1/models/raw",

@@ -44,7 +44,7 @@ def vectors(response: httpx.Response) -> np.ndarray[Any, Any]:
 def test_the_user_s_word_is_served_and_told(asked: httpx.Client, tiny_sentence: TinySentence) -> None:
     found = vectors(asked.post("/v1/embeddings", json={"input": ["a", "b c"]}))
     assert_equal(found, reference_vectors(tiny_sentence(pooling="lasttoken", normalize=True), ["a", "b c"]))
-    decided = asked.get("/info").json()["models"][0]["recipe"]
+    decided = asked.get("/info").json()["cenote"]["models"][0]["recipe"]
     assert decided["pooling"] == {"value": "last", "source": "user"}
     assert decided["normalize"] == {"value": True, "source": "modules.json"}
     assert decided["default_task"] == {"value": "token_embed", "source": "user"}

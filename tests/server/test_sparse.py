@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import orjson
 import pytest
 
 from cenote.server.pooling import PoolingResponse
-from support.fixtures import Tiny
 from support.rows import BATCH_LIMIT, assert_equal
 from support.sparse_folders import sparse_folder
 from support.texts import short_texts
@@ -22,10 +20,10 @@ from .conftest import Kind, serving
 TEXTS = [*short_texts(4), ""]
 
 
-@pytest.fixture(scope="module")
-def kind(tiny: Tiny) -> Iterator[Kind]:
+@pytest.fixture
+def kind(masked_lm: Kind) -> Kind:
     """A masked language model of BERT's."""
-    yield from serving("splade", tiny("bert", head="masked_lm"))
+    return masked_lm
 
 
 def test_vectors_equal_the_offline_api(kind: Kind) -> None:

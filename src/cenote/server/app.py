@@ -52,8 +52,8 @@ def build(
     ]
     app = Starlette(routes=table, exception_handlers={HTTPException: _unmatched})
     app.router.redirect_slashes = False
-    open_paths = {path for row in routes if row.open for path in row.paths}
-    return _for_pages(Front(app, door, Dialects(routes), keys, open_paths), settings)
+    open_places = {(row.method, path) for row in routes if row.open for path in row.paths}
+    return _for_pages(Front(app, door, Dialects(routes), keys, open_places), settings)
 
 
 def _for_pages(app: ASGIApp, settings: ServerSettings) -> ASGIApp:

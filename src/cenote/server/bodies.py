@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import re
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -15,8 +15,11 @@ from starlette.requests import ClientDisconnect, Request
 
 from ..errors import Cancelled
 from . import encodings
+from .dialect import Dialect
 from .refusals import Refusal, too_large, validation
 from .route import Route, by_keys
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 OFF_LOOP_BYTES = 256 * 1024
 """Bodies from this size on are decoded and encoded in a thread, so that short requests do not wait behind them."""
@@ -95,13 +98,25 @@ def decode(raw: bytes, rows: Sequence[Route]) -> Decoded:
         assert route.request is not None, "only routes with a body are decoded"
         body = _decoder(route.request).decode(raw)
     except msgspec.ValidationError as error:
-        raise _wrong_field(str(error), route) from None
+        raise _wrong_field(str(error), route.types, route.dialect) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         lone = " A lone surrogate such as \\ud800 is no character." if b"\\ud" in raw.lower() else ""
         raise Refusal(400, f"The body is not JSON: {error}.{lone} Send one JSON object in UTF-8.") from None
     except RecursionError:
         raise Refusal(400, "The body is nested too deeply. Send a flat JSON object.") from None
     return Decoded(route, body, tuple(name for name in names if name not in route.fields))
+
+
+def converted(given: Mapping[str, Any], kind: type[T], where: str = "") -> T:
+    """A part of a body as an instance of `kind`; fields that it does not know are passed over.
+
+    Raises:
+        Refusal: 400, with the field at fault, below `where`.
+    """
+    try:
+        return msgspec.convert(dict(given), kind)
+    except msgspec.ValidationError as error:
+        raise _wrong_field(str(error), msgspec.structs.fields(kind), None, where) from None
 
 
 def named(fields: Sequence[str]) -> str:
@@ -118,12 +133,14 @@ def _decoder(kind: type) -> msgspec.json.Decoder[Any]:
     return _decoders[kind]
 
 
-def _wrong_field(message: str, route: Route) -> Refusal:
+def _wrong_field(
+    message: str, types: Sequence[msgspec.structs.FieldInfo], dialect: Dialect | None, inside: str = ""
+) -> Refusal:
     where = _WHERE.search(message)
     path = where["path"] if where else ""
-    allowed = _choices(next((field.type for field in route.types if field.encode_name == path), None))
+    allowed = _choices(next((field.type for field in types if field.encode_name == path), None))
     told = _WHERE.sub("", message) + (f", allowed are {', '.join(allowed)}" if allowed else "")
-    return validation(told, path, route.dialect)
+    return validation(told, ".".join(filter(None, (inside, path))), dialect)
 
 
 def _choices(hint: Any) -> tuple[str, ...]:

@@ -33,14 +33,14 @@ class Front:
         door: What they share.
         dialects: Which dialect a request speaks.
         keys: What clients must send one of; none lets everybody in.
-        open_paths: Paths that answer without a key.
+        open_places: Methods and paths that answer without a key.
     """
 
     def __init__(
-        self, app: ASGIApp, door: Door, dialects: Dialects, keys: Iterable[str], open_paths: Iterable[str]
+        self, app: ASGIApp, door: Door, dialects: Dialects, keys: Iterable[str], open_places: Iterable[tuple[str, str]]
     ) -> None:
         self._app, self._door, self._dialects = app, door, dialects
-        self._open_paths = frozenset(open_paths)
+        self._open_places = frozenset(open_places)
         self._key_digests = [_digest(key.encode()) for key in keys]
         self._root = door.settings.root_path.rstrip("/")
 
@@ -71,15 +71,16 @@ class Front:
 
         traffic.in_flight += 1
         try:
-            passes = self._may_pass(scope["path"], headers)
+            passes = self._may_pass(scope["method"], scope["path"], headers)
             app: ASGIApp = self._app if passes else _unauthorized(state["dialect"], state["request_id"])
             await app(scope, receive, marked)
         finally:
             traffic.in_flight -= 1
             traffic.ended(state["path"], scope["method"], state["status"], time.perf_counter() - arrived)
 
-    def _may_pass(self, path: str, headers: Headers) -> bool:
-        if not self._key_digests or path in self._open_paths:
+    def _may_pass(self, method: str, path: str, headers: Headers) -> bool:
+        asked = "GET" if method == "HEAD" else method
+        if not self._key_digests or (asked, path) in self._open_places:
             return True
         digests = [_digest(key.encode("latin-1")) for key in _keys(headers)]
         # Every key is compared, so that the time tells nothing about which one came near.

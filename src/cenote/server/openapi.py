@@ -80,6 +80,6 @@ def _failed(status: int, rows: Sequence[Route]) -> dict[str, Any]:
     return {**description, "content": {_JSON: {"schema": _any_of([row.dialect.error for row in rows])}}}
 
 
-def _any_of(kinds: Sequence[type]) -> dict[str, Any]:
-    refs = [{"$ref": _REF.format(name=kind.__name__)} for kind in dict.fromkeys(kinds)]
+def _any_of(kinds: Sequence[Any]) -> dict[str, Any]:
+    refs, _ = msgspec.json.schema_components(list(dict.fromkeys(kinds)), ref_template=_REF)
     return refs[0] if len(refs) == 1 else {"anyOf": refs}

@@ -46,6 +46,7 @@ class ModelInfo(Struct, kw_only=True):
     name: str
     aliases: list[str]
     tasks: list[str]
+    fingerprint: str | None
     recipe: dict[str, Decided]
 
 
@@ -77,20 +78,21 @@ async def load(door: Door, request: Request, body: None) -> Response:
     return _json(Load(server_load=door.traffic.in_flight - 1))
 
 
-async def info(door: Door, request: Request, body: None) -> Response:
-    """Answer `/info`."""
+def info_of(door: Door) -> Info:
+    """What was decided about each model, and why; fingerprints as soon as they are known."""
     models = [
         ModelInfo(
             name=engine.name,
             aliases=list(engine.aliases),
             tasks=list(engine.recipe.tasks),
+            fingerprint=engine.fingerprint.known() if engine.fingerprint else None,
             recipe={
                 name: Decided(value=value, source=source) for name, (value, source) in engine.recipe.decided().items()
             },
         )
         for engine in door.engines()
     ]
-    return _json(Info(version=installed_version(), state=door.registry.state, models=models))
+    return Info(version=installed_version(), state=door.registry.state, models=models)
 
 
 async def metrics(door: Door, request: Request, body: None) -> Response:
@@ -140,13 +142,13 @@ def _health(method: Literal["GET", "POST"], path: str, answer: Answer, summary: 
 
 ROUTES = (
     _health("GET", "/health", ready, "200 while ready, else 503."),
+    _health("GET", "/", ready, "As /health."),
     _health("GET", "/health/ready", ready, "200 while new requests are taken."),
     _health("GET", "/health/live", live, "200 until a restart is needed."),
     _health("GET", "/ping", ready, "As /health."),
     _health("POST", "/ping", ready, "As /health."),
     Route("GET", "/version", version, "Version of Cenote.", OPS, response=Version),
     Route("GET", "/load", load, "Requests that are being answered.", OPS, response=Load),
-    Route("GET", "/info", info, "What was decided about each model, and why.", OPS, response=Info),
     Route("GET", "/metrics", metrics, "Prometheus metrics.", OPS, response="text/plain"),
     Route("GET", "/openapi.json", openapi, "This document.", OPS, response="application/json"),
     Route("GET", "/docs", docs, "This document, to read and try.", OPS, response="text/html"),

@@ -24,6 +24,7 @@ CLIENT_CLOSED = 499
 
 STATUS_BY_KIND: dict[str, tuple[int, str]] = {
     "bad_input": (400, "BadRequestError"),
+    "no_inputs": (400, "BadRequestError"),
     "too_long": (400, "BadRequestError"),
     "unsupported_task": (501, "NotImplementedError"),
     "model_not_found": (404, "NotFoundError"),

@@ -53,7 +53,7 @@ def listed(first: Mapping[str, Any], data: list[dict[str, Any]], outcome: Outcom
     return as_json({**first, "object": "list", "data": data, "usage": usage(outcome.num_tokens)})
 
 
-def as_json(answer: Mapping[str, Any]) -> Response:
+def as_json(answer: Any) -> Response:
     """`answer` as JSON; numpy arrays are written as they are."""
     return Response(orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY), media_type=JSON)
 

@@ -41,8 +41,8 @@ class Route:
         keys: Fields that a body must have for this row.
         header: Name and value of a header that a request must have for this row, in lower case.
         request: Type of the body, if there is one.
-        response: Type of a JSON answer, or several that it may be, or the media type of another one, or None for an
-            empty one.
+        response: Type of a JSON answer (a struct, or a list), or several that it may be, or the media type of another
+            one, or None for an empty one.
         binary: Whether it answers with raw arrays too, where the body asks for them.
         open: Whether it answers without a key although keys are set.
         errors: Statuses that it may answer with, beyond those of every route.
@@ -58,7 +58,7 @@ class Route:
     keys: frozenset[str] = frozenset()
     header: tuple[str, str] | None = None
     request: type[msgspec.Struct] | None = None
-    response: type[msgspec.Struct] | tuple[type[msgspec.Struct], ...] | str | None = None
+    response: Any = None
     binary: bool = False
     open: bool = False
     errors: tuple[int, ...] = ()
@@ -71,14 +71,18 @@ class Route:
     @property
     def paths(self) -> tuple[str, ...]:
         """The path alone, then under each prefix."""
-        return (*((self.path,) if self.bare else ()), *(f"/{prefix}{self.path}" for prefix in self.prefixes))
+        prefixed = [f"/{prefix}{self.path}" for prefix in self.prefixes]
+        if self.path == "/":
+            # Clients that are given the prefix as an address send no slash after it.
+            prefixed += [f"/{prefix}" for prefix in self.prefixes]
+        return (*((self.path,) if self.bare else ()), *prefixed)
 
     @property
-    def answers(self) -> tuple[type[msgspec.Struct], ...]:
+    def answers(self) -> tuple[Any, ...]:
         """Types of its JSON answers; () where it gives another one."""
         if isinstance(self.response, tuple):
             return self.response
-        return (self.response,) if isinstance(self.response, type) else ()
+        return () if self.response is None or isinstance(self.response, str) else (self.response,)
 
     @cached_property
     def types(self) -> tuple[msgspec.structs.FieldInfo, ...]:

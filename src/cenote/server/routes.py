@@ -6,12 +6,30 @@ rows with a deciding header first, then rows with deciding keys, then the one th
 
 from __future__ import annotations
 
-from . import classify, cohere, cohere_more, invocations, openai, ops, pooling, scoring, vllm
+from . import (
+    classify,
+    cohere,
+    cohere_more,
+    hf,
+    invocations,
+    ollama,
+    openai,
+    ops,
+    pooling,
+    scoring,
+    tei,
+    tei_more,
+    vllm,
+)
 from .route import Route
 
 ROUTES: tuple[Route, ...] = (
     *cohere.ROUTES,
     *cohere_more.ROUTES,
+    *tei.ROUTES,
+    *tei_more.ROUTES,
+    *hf.ROUTES,
+    *ollama.ROUTES,
     *openai.ROUTES,
     *classify.ROUTES,
     *scoring.ROUTES,

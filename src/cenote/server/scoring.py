@@ -18,7 +18,7 @@ from starlette.responses import Response
 from .. import templates
 from ..errors import BadInput, UnsupportedTask
 from ..started import Started, score_parts
-from ..types import Outcome
+from ..types import Length, Outcome
 from ..uses import score
 from ..uses.score import Scores, ScoreType
 from . import calls, lengths, replies
@@ -160,7 +160,9 @@ class RerankResponse(Struct, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class _Done:
+class Done:
+    """Scores of pairs, and the headers that tell about them."""
+
     engine: Engine
     outcome: Outcome
     scores: Scores
@@ -177,7 +179,7 @@ async def answer_score(door: Door, request: Request, body: ScoreRequest) -> Resp
             param="data_1",
         )
     first, second = (texts(getattr(body, name), name) for name in sides)
-    done = await _score(door, request, body, first, second, sides)
+    done = await scored(door, request, body, first, second, sides)
     data = [
         {"index": index, "object": "score", "score": value} for index, value in enumerate(done.scores.scores.tolist())
     ]
@@ -195,7 +197,7 @@ async def answer_rerank(door: Door, request: Request, body: RerankRequest) -> Re
             param="rank_fields",
         )
     query, documents = texts(body.query, "query"), texts(body.documents, "documents")
-    done = await _score(door, request, body, query, documents, ("query", "documents"))
+    done = await scored(door, request, body, query, documents, ("query", "documents"))
     model = body.model or done.engine.name
     size = sum(map(len, documents))
     response = await calls.aside(size, lambda: _ranking(replies.head("score", request, model), body, documents, done))
@@ -243,13 +245,25 @@ def _is_text_part(part: Any) -> bool:
     return isinstance(part, dict) and part.get("type") in (None, "text") and isinstance(part.get("text"), str)
 
 
-async def _score(
-    door: Door, request: Request, body: ScoringFields, first: list[str], second: list[str], names: Sequence[str]
-) -> _Done:
+async def scored(
+    door: Door,
+    request: Request,
+    body: ScoringFields,
+    first: list[str],
+    second: list[str],
+    names: Sequence[str],
+    length: Length | None = None,
+) -> Done:
+    """Scores of texts of one side with texts of the other.
+
+    Args:
+        names: What the request calls the two sides.
+        length: What happens to long texts; None as `body` says.
+    """
     notes = Notes.of(body)
     engine = calls.begin(door, request, body)
     with calls.renaming({"data_1": names[0], "data_2": names[1]}):
-        length = lengths.of(body, engine.recipe.max_len, door.on_long)
+        length = length or lengths.of(body, engine.recipe.max_len, door.on_long)
         how = _options(engine, body, notes)
         renders = engine.recipe.pair_template is not None
         size = sum(map(len, first)) * len(second) if renders or how.max_tokens_per_query else 0
@@ -263,7 +277,7 @@ async def _score(
         if planned.score_type == "cross-encoder"
         else await asyncio.to_thread(finish, engine.recipe, planned, outcome)
     )
-    return _Done(engine, outcome, done, calls.timing_headers(request, outcome) | notes.headers())
+    return Done(engine, outcome, done, calls.timing_headers(request, outcome) | notes.headers())
 
 
 def _options(engine: Engine, body: ScoringFields, notes: Notes) -> score.Options:
@@ -295,7 +309,7 @@ def _options(engine: Engine, body: ScoringFields, notes: Notes) -> score.Options
     )
 
 
-def _ranking(head: dict[str, Any], body: RerankRequest, documents: list[str], done: _Done) -> Response:
+def _ranking(head: dict[str, Any], body: RerankRequest, documents: list[str], done: Done) -> Response:
     ranking = score.ranking(done.scores, documents, body.top_n)
     results: list[dict[str, Any]] = [
         {"index": found.index, "relevance_score": found.score}

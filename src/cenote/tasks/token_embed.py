@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..tokenizer import Tokenizer
 
 NAME: Final = "token_embed"
+_RAW: Final = "raw"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +36,12 @@ class Params(embed.Params):
     Args:
         pool_factor: Keep about one of so many rows of what is no query, each the mean of rows that lie close together,
             at unit length; at least 1.
+        raw: Give the rows that would be pooled, of all tokens of a plain text: no step after that, no unit length, no
+            marks of late interaction.
     """
 
     pool_factor: float | None = None
+    raw: bool = False
 
     def check(self, recipe: Recipe) -> None:
         """Raise `BadInput` where the checkpoint does not allow an option."""
@@ -73,7 +77,7 @@ def encode(
     What is longer than the checkpoint's own width of a query or a document is cut, whatever `length` says.
     """
     late = recipe.late_interaction
-    if late is None:
+    if late is None or params.raw:
         return embed.encode(recipe, tokenizer, inputs, params, length)
     limit = recipe.max_len if length.limit is None else min(length.limit, recipe.max_len)
     role = prompting.role(params.input_type)
@@ -102,10 +106,10 @@ def encode(
 
 
 def read_key(recipe: Recipe, params: Params) -> ReadKey:
-    """All requests are read alike; raises `BadInput` where one names a pooling."""
+    """Raw or not; raises `BadInput` where a request names a pooling."""
     if params.pooling is not None:
         raise BadInput(f"pooling={params.pooling!r}, but the task is {NAME}.", fix="Leave it out.", param="pooling")
-    return ReadKey(NAME)
+    return ReadKey(NAME, _RAW if params.raw else "")
 
 
 def rows_needed(recipe: Recipe, key: ReadKey) -> Literal["first", "last", "all"]:
@@ -116,11 +120,14 @@ def rows_needed(recipe: Recipe, key: ReadKey) -> Literal["first", "last", "all"]
 def read(heads: Heads, hidden_QD: torch.Tensor, spans: Spans, key: ReadKey) -> Ragged:
     """Hidden states to rows, `[n, E]` for each span, not yet normalised; a prompt's tokens have rows too."""
     assert heads.pooled is not None
-    return spans.ragged(heads.pooled.after_pooling(spans.rows(hidden_QD)))
+    rows_QD = spans.rows(hidden_QD)
+    return spans.ragged(rows_QD.float() if key.pooling == _RAW else heads.pooled.after_pooling(rows_QD))
 
 
 def shape(recipe: Recipe, rows: FloatArray, params: Params) -> FloatArray:
     """As in `embed`, then pooled: by the checkpoint, and once more where the request asks for it."""
+    if params.raw:
+        return rows
     rows = embed.shape(recipe, rows, params)
     asked = None if params.pool_factor is None else TokenPooling(params.pool_factor)
     for pooling in (recipe.late_interaction.pooling if recipe.late_interaction else None, asked):
