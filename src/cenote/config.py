@@ -145,7 +145,12 @@ class ModelSettings:
     io_processor_plugin: str | None = setting(
         None, "IO processor plugin that answers requests with `data`; unset, the one that config.json names, if any."
     )
-    trust_remote_code: bool = setting(False, "Accepted for the reference's users; no remote code is ever needed.")
+    model_impl: Literal["auto", "cenote", "transformers"] = setting(
+        "auto", "Who computes: Cenote, or transformers (extra `transformers`); auto is Cenote where it has the family."
+    )
+    trust_remote_code: bool = setting(
+        False, "Let transformers run a checkpoint's own Python code; without it, one that needs it is refused."
+    )
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,8 @@ def check(asked: PoolerConfig, classifier: Classifying | None, name: str) -> Non
     if asked.returned_token_ids is not None and not (steps_wise and classifier and classifier.tokens):
         raise _refused("returned_token_ids", f"is given, but {name} has no logits of tokens to choose from",
                        "Leave it out, or convert='auto' if you set that.")  # fmt: skip
+    if asked.seq_pooling_type is not None and classifier is not None and classifier.own_logits:
+        raise _refused("seq_pooling_type", f"is given, but {name} gives its logits itself", "Leave it out.")
     wrong, kind = _meaningless(classifier)
     for field in wrong:
         if getattr(asked, field) is not None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from . import conversion, hf, label_tokens, pairing, pooler, prompting, sparse, templates
+from . import conversion, hf, implementation, label_tokens, pairing, pooler, prompting, sparse, templates
 from . import modules as st
 from .checkpoint import Checkpoint, open_checkpoint
 from .classifying import Classifying, Made, classifying
@@ -46,6 +46,7 @@ class Recipe:
         transformer: The files of the transformer itself.
         architecture: The class that `config.json` names.
         model_type: The family that `config.json` names.
+        model_impl: Who computes it: a file of `models`, or transformers.
         convert: What it is made into, `embed` or `classify`.
         model: The architecture's config.
         causal: Whether a token sees no later one.
@@ -80,6 +81,7 @@ class Recipe:
     transformer: Checkpoint
     architecture: str
     model_type: str
+    model_impl: implementation.Whose
     convert: conversion.Kind
     model: ModelConfig
     causal: bool
@@ -155,12 +157,12 @@ def resolve(checkpoint: Checkpoint, settings: ModelSettings) -> Recipe:
     listed = st.read(checkpoint)
     transformer = _backbone(checkpoint, listed, settings)
     raw = transformer.config
-    architecture = models.find(raw)
-    model = _model_config(architecture, transformer)
+    tokenizer = open_checkpoint(settings.tokenizer) if settings.tokenizer else transformer
     sources: dict[str, str] = {"architecture": "config.json: architectures", "model_type": "config.json: model_type"}
+    architecture, model, whose = served = implementation.implemented(transformer, tokenizer, settings, sources)
     settings_st: Mapping[str, Any] = listed.settings if listed else {}
     name = str((raw.get("architectures") or [""])[0])
-    kind, classifier = _converted(listed, transformer, model, settings, sources)
+    kind, classifier = _converted(listed, transformer, tokenizer, served, settings, sources)
     nature, asked = model.nature, settings.pooler_config
     late = None if classifier else listed.late_interaction if listed else stanford(transformer)
     words = _words(not (listed or classifier or late), listed, architecture, name, model, transformer, sources)
@@ -176,6 +178,7 @@ def resolve(checkpoint: Checkpoint, settings: ModelSettings) -> Recipe:
         transformer=transformer,
         architecture=name or "unknown",
         model_type=str(raw.get("model_type")),
+        model_impl=whose,
         convert=kind,
         model=model,
         causal=nature.causal,
@@ -214,7 +217,8 @@ def _backbone(checkpoint: Checkpoint, listed: st.Modules | None, settings: Model
 def _converted(
     listed: st.Modules | None,
     transformer: Checkpoint,
-    model: ModelConfig,
+    tokenizer: Checkpoint,
+    served: implementation.Implementation,
     settings: ModelSettings,
     sources: dict[str, str],
 ) -> tuple[conversion.Kind, Classifying | None]:
@@ -223,28 +227,22 @@ def _converted(
 
     raw, tokens = transformer.config, None
     if settings.convert != "embed":
-        words = open_checkpoint(settings.tokenizer) if settings.tokenizer else transformer
         module, returned = listed.logit_score if listed else None, settings.pooler_config.returned_token_ids
-        tokens = label_tokens.find(transformer, words, module, listed is not None, model, returned)
-    name, architecture = str((raw.get("architectures") or [""])[0]), models.find(raw)
-    reward = models.reward(architecture, name)
+        tokens = label_tokens.find(transformer, tokenizer, module, listed is not None, served.config, returned)
+        implementation.check_head(served.whose, tokens)
+    name = str((raw.get("architectures") or [""])[0])
+    reward = models.reward(served.architecture, name)
     pools = listed is not None and bool(listed.steps or listed.sparse)
     kind = conversion.kind_of(name, pools, tokens, reward is not None, settings, sources)
     _check_belongs(listed, kind, raw, settings)
-    made_of = Made(models.heads(architecture, model), tokens, reward)
+    heads = models.heads(served.architecture, served.config)
+    made_of = Made(heads, tokens, reward, own_logits=served.whose == "transformers")
     return kind, classifying(made_of, raw, listed.settings if listed else {}, kind, settings, sources)
 
 
 def _chat_template(settings: ModelSettings, sources: dict[str, str]) -> str | None:
     sources["chat_template"] = "default: the tokenizer's" if settings.chat_template is None else "user"
     return None if settings.chat_template is None else templates.from_setting(settings.chat_template)
-
-
-def _model_config(architecture: Architecture, transformer: Checkpoint) -> ModelConfig:
-    from . import models, weights
-
-    sized = {"shapes": weights.shapes(transformer)} if models.sized_by_weights(architecture) else {}
-    return architecture.Config.from_hf({**transformer.config, **sized})
 
 
 def _words(

@@ -96,7 +96,7 @@ class Registry:
         if self.state != "ready":
             raise Unavailable(f"No model can be opened, the registry is {self.state}.", fix="Make a new one.")
         _check_not_forked()
-        checkpoint = open_checkpoint(settings.model, settings.revision)
+        checkpoint = open_checkpoint(settings.model, settings.revision, with_code=settings.trust_remote_code)
         names = tuple(dict.fromkeys((*(names or (checkpoint.name,)), *aliases)))
         self._check_free(names)
         # Messages name a model as clients know it, not by the folder it lies in.

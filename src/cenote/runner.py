@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from . import activations, lm_head, models, weights
+from . import activations, fallback, lm_head, models, weights
 from .config import MachineSettings
 from .device import Plan, plan
 from .errors import CheckpointError
@@ -155,6 +155,8 @@ def load_model(recipe: Recipe, plan: Plan) -> tuple[models.Model, Classifier | M
     Raises:
         WeightMismatch: Weights and architecture do not fit together.
     """
+    if isinstance(recipe.model, fallback.Config):
+        return _load_fallback(recipe, recipe.model, plan)
     architecture = models.find(recipe.transformer.config)
     with torch.device("meta"):
         model = architecture.Model(recipe.model)
@@ -194,6 +196,20 @@ def load_model(recipe: Recipe, plan: Plan) -> tuple[models.Model, Classifier | M
             found = lm_head.classifier(architecture, label_rows, stored.kept, is_tied=is_tied, name=recipe.name)
         head = build_classifier(stages, found, *sizes, plan.device, pooling=recipe.classifier.pooling)
     return model.eval(), head
+
+
+def _load_fallback(recipe: Recipe, config: fallback.Config, plan: Plan) -> tuple[models.Model, Classifier | None]:
+    from .fallback.loading import load
+
+    classifier = recipe.classifier
+    unread = [step.stored_as for step in recipe.steps if isinstance(step, Dense) and step.stored_as]
+    kind = "embed" if classifier is None else classifier.head
+    model = load(recipe.transformer, config, kind, plan, unread=unread)
+    if classifier is None:
+        return model, None
+    num_labels = len(classifier.labels)
+    activations.check(classifier.activation, num_labels)
+    return model, build_classifier((), {}, num_labels, num_labels, plan.device, pooling=classifier.pooling)
 
 
 def _unread(recipe: Recipe, heads: Mapping[str, Stages]) -> list[tuple[str, str]]:

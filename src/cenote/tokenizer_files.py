@@ -96,11 +96,20 @@ def read_files(checkpoint: Checkpoint, *, do_lower_case: bool = False, markers: 
         backend = FastBackend(tokenizer, do_lower_case, markers)
     else:
         backend = _from_transformers(checkpoint, do_lower_case, markers)
-    names = config.get("model_input_names")
-    segments = "token_type_ids" in names if isinstance(names, list) else name not in _WITHOUT_SEGMENTS
+    segments = may_have_segments(checkpoint)
     return TokenizerFiles(
         backend, _max_length(config), segments, _special_tokens(named), _chat_template(config, checkpoint)
     )
+
+
+def may_have_segments(checkpoint: Checkpoint) -> bool:
+    """Whether the tokenizer of a transformer's folder makes segment ids, by what it names as the model's inputs."""
+    raw = checkpoint.json("tokenizer_config.json")
+    config: dict[str, Any] = raw if isinstance(raw, dict) else {}
+    names = config.get("model_input_names")
+    if isinstance(names, list):
+        return "token_type_ids" in names
+    return _class_name(config, checkpoint.config) not in _WITHOUT_SEGMENTS
 
 
 def chat_template(checkpoint: Checkpoint) -> str | None:

@@ -1,4 +1,4 @@
-"""What `cenote inspect` says of ten checkpoints that are made differently, as text.
+"""What `cenote inspect` says of eleven checkpoints that are made differently, as text.
 
 `PYTHONPATH=src:tests python -m doors.inspected`, from the repository, writes the files of `tests/doors/snapshots`
 anew; a test holds what is said to them.
@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 from cenote.cli.app import app
 from support.checkpoints import tiny_transformer
+from support.foreign import foreign
 from support.sentence_folders import Dense, sentence_transformer
 
 FOLDER: Final = Path(__file__).with_name("snapshots")
@@ -25,6 +26,7 @@ LEFT_OUT: Final = ("model", "folder", "device", "num_workers", "threads_per_work
 Make = Callable[[Path], Path]
 CHECKPOINTS: Final[Mapping[str, tuple[Make, tuple[str, ...]]]] = {
     "encoder-without-modules": (lambda to: tiny_transformer("bert", to), ()),
+    "run-by-transformers": (lambda to: foreign("xlnet", to), ()),
     "language-model": (lambda to: tiny_transformer("qwen3", to, head="causal_lm"), ()),
     "sentence-transformer": (
         lambda to: sentence_transformer(to, normalize=True, prompts={"query": "q: "}, default_prompt_name="query"),

@@ -1,4 +1,4 @@
-"""The pages that are written by programs: what is decided about ten checkpoints, and the tasks."""
+"""The pages that are written by programs: what is decided about eleven checkpoints, and the tasks."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def test_prompts_and_similarity_come_from_their_file(tiny_sentence: TinySentence
 @pytest.mark.parametrize(
     ("name", "values", "error", "message"),
     [
-        ("config", {"model_type": "mamba"}, CheckpointError, "model_type='mamba'"),
+        ("config", {"model_type": "unheard-of"}, CheckpointError, "model_type='unheard-of'"),
         ("config", {"hidden_size": None}, CheckpointError, "config.json has no 'hidden_size'"),
         ("config", {"hidden_act": "snake"}, CheckpointError, "hidden_act='snake'"),
         ("config", {"position_embedding_type": "relative_key"}, CheckpointError, "relative_key"),

@@ -49,7 +49,7 @@ def inspected(given: Given) -> dict[str, dict[str, Any]]:
     from ..recipe import resolve
 
     model, machine = given.settings(ModelSettings), given.settings(MachineSettings)
-    files = checkpoint.open_checkpoint(model.model, model.revision)
+    files = checkpoint.open_checkpoint(model.model, model.revision, with_code=model.trust_remote_code)
     recipe = resolve(files, model)
     here = plan(machine, recipe.dtype, recipe.stored_dtype)
     entries = {

@@ -99,7 +99,7 @@ def description(given: Given, sources: Sources, form: str, what: Mapping[str, An
     from ..recipe import resolve
 
     model = given.settings(ModelSettings)
-    checkpoint = open_checkpoint(model.model, model.revision)
+    checkpoint = open_checkpoint(model.model, model.revision, with_code=model.trust_remote_code)
     recipe = resolve(checkpoint, model)
     return {
         "version of cenote": version(),

@@ -119,6 +119,14 @@ def find(raw: Mapping[str, Any]) -> Architecture:
     Raises:
         UnknownArchitecture: There is none.
     """
+    found = known(raw)
+    if found is None:
+        raise unknown(raw)
+    return found
+
+
+def known(raw: Mapping[str, Any]) -> Architecture | None:
+    """As `find`, but None where there is none."""
     model_type = str(raw.get("model_type", ""))
     served = plugins.architectures()
     for other in BORROWED.get(model_type, ()):
@@ -127,11 +135,14 @@ def find(raw: Mapping[str, Any]) -> Architecture:
             return cast(Architecture, borrower)
     name = ALIASES.get(model_type, model_type)
     module = served.get(name) or served.get(name.replace("-", "_"))
-    if module is None:
-        raise UnknownArchitecture(
-            f"config.json says model_type={model_type!r} (architectures {raw.get('architectures')}).",
-            allowed=f"Served are {', '.join(sorted({*served, *ALIASES}))}.",
-            fix="Name a checkpoint of one of these families.",
-            param="model",
-        )
-    return cast(Architecture, importlib.import_module(module))
+    return None if module is None else cast(Architecture, importlib.import_module(module))
+
+
+def unknown(raw: Mapping[str, Any], and_more: str = "") -> UnknownArchitecture:
+    """The error for a `config.json` that nobody serves; `and_more` says who else is known."""
+    return UnknownArchitecture(
+        f"config.json says model_type={raw.get('model_type', '')!r} (architectures {raw.get('architectures')}).",
+        allowed=f"Served are {', '.join(sorted({*plugins.architectures(), *ALIASES}))}{and_more}.",
+        fix="Name a checkpoint of one of these families.",
+        param="model",
+    )

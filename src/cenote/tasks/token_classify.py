@@ -47,8 +47,14 @@ class Params(classify.Params):
 
 
 def serves(recipe: Recipe) -> bool:
-    """A checkpoint with a classifier, of tokens or of whole texts, or with a masked-language-model head."""
-    return recipe.classifier is not None or recipe.masked_lm is not None
+    """A checkpoint with a classifier, of tokens or of whole texts, or with a masked-language-model head.
+
+    One of whole texts that gives its logits itself has none for tokens.
+    """
+    classifier = recipe.classifier
+    if classifier is None:
+        return recipe.masked_lm is not None
+    return classifier.head == "token" or not classifier.own_logits
 
 
 def default_params() -> Params:
