@@ -7,6 +7,7 @@ import click
 from ..config import MachineSettings, ModelSettings, ServerSettings, ShellSettings
 from ..errors import MissingExtra
 from .options import Given, settings
+from .other_flags import WithOtherFlags
 
 _EXAMPLES = """\b
 Examples:
@@ -16,7 +17,7 @@ Examples:
 """
 
 
-@click.command(epilog=_EXAMPLES)
+@click.command(cls=WithOtherFlags, epilog=_EXAMPLES)
 @click.argument("name", metavar="[MODEL]", required=False)
 @settings(ModelSettings, ServerSettings, MachineSettings, ShellSettings)
 def serve(given: Given, name: str | None) -> None:
