@@ -123,8 +123,8 @@ TOKEN_ROWS = (
     Mutation(
         "rows of a prompt left out of the token vectors",
         "layers/pooling.py",
-        "lengths = self.ends_S - self.firsts_S",
-        "lengths = self.ends_S - self.starts_S",
+        "return self.ends_S - self.firsts_S",
+        "return self.ends_S - self.starts_S",
         (f"{TOKENS}test_tokens_of_a_prompt_have_rows[False]",),
     ),
     Mutation(
@@ -137,8 +137,8 @@ TOKEN_ROWS = (
     Mutation(
         "token vectors skip the modules after the pooling",
         "tasks/token_embed.py",
-        "return heads.pooled.after_pooling(spans.rows(hidden_QD))",
-        "return spans.rows(hidden_QD)",
+        "return spans.ragged(heads.pooled.after_pooling(spans.rows(hidden_QD)))",
+        "return spans.ragged(spans.rows(hidden_QD))",
         (f"{TOKENS}test_each_token_goes_through_the_modules_after_the_pooling[cls]",),
     ),
     Mutation(

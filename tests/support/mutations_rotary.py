@@ -72,8 +72,8 @@ ROTARY: Final = (
     Mutation(
         "queries of encoders not turned",
         "layers/blocks.py",
-        "rotate(query, turn if rows_Q is None else turn.of_rows(rows_Q))",
-        "query",
+        "query, key = rotate(query, own_Q.turn), rotate(key, own_T.turn)",
+        "key = rotate(key, own_T.turn)",
         (f"{HIDDEN}[gte]",),
     ),
     Mutation(
