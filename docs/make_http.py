@@ -68,9 +68,10 @@ two and of Ollama, longer texts are cut unless the request or `--on-long` says o
 
 Cohere's `input_type` chooses a prompt of the model: the one of that name, for `search_query` also `query`, for
 `search_document` also `document`, `passage` or `corpus`. Where none fits there is no prompt, and `meta.warnings` says
-so. `int8` and `uint8` vectors take their ranges from `--calibration`; without it from a small sample of texts, with a
-warning. `/v1/classify` on an embedder gives each text the label whose examples are nearest on average; its confidences
-rank, and are no calibrated probabilities. A classifier answers with its own labels, and takes no examples.
+so. It chooses the route of a model with routes too, and is refused where there is none for it. `int8` and `uint8`
+vectors take their ranges from `--calibration`; without it from a small sample of texts, with a warning. `/v1/classify`
+on an embedder gives each text the label whose examples are nearest on average; its confidences rank, and are no
+calibrated probabilities. A classifier answers with its own labels, and takes no examples.
 
 ## Token ids
 

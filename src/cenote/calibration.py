@@ -78,7 +78,9 @@ def _sample_ranges(engine: Engine, params: embed.Params) -> FloatArray:
     form = (params.dimensions, params.normalize)
     ranges = engine.sample_ranges.get(form)
     if ranges is None:
-        plain = embed.Params(normalize=params.normalize, dimensions=params.dimensions, prompt="")
+        routing = engine.recipe.routing
+        kind = None if routing is None or routing.default is not None else routing.tasks[0]
+        plain = embed.Params(normalize=params.normalize, dimensions=params.dimensions, prompt="", input_type=kind)
         outcome = engine.run_call(embed.NAME, sample_texts(), plain, length=Length("cut"), lane="bulk", wait=True)
         assert not isinstance(outcome.rows, list)
         # Two threads may come here at once; both find the same.

@@ -40,7 +40,6 @@ class Call:
         self,
         task: str,
         inputs: Sequence[Input],
-        read: ReadKey,
         reader: Reader,
         *,
         lane: Lane,
@@ -53,7 +52,7 @@ class Call:
         self.num_inputs = len(inputs)
         self.reader = reader
         self.future: futures.Future[Outcome] = futures.Future()
-        self.work = Work(inputs, read)
+        self.work = Work(inputs, reader.key)
         self._on_end = on_end
         self._arrived_s = time.monotonic()
         self._deadline_s = deadline_s

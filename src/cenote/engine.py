@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import pieces, tasks
@@ -42,7 +42,7 @@ class Engine:
     Args:
         names: What it is called; the first is its name, the others are aliases.
         recipe: Everything decided about the checkpoint.
-        tokenizer: Its tokenizer.
+        tokenizers: Name of each route, "" where there are none -> its tokenizer, that of the default route first.
         runner: Its loaded model.
         machine: Sizes of batches and of the queue.
         shared: What it shares with the other engines.
@@ -57,7 +57,7 @@ class Engine:
         self,
         names: Sequence[str],
         recipe: Recipe,
-        tokenizer: Tokenizer,
+        tokenizers: Mapping[str, Tokenizer],
         runner: RunsBatches,
         machine: MachineSettings,
         shared: Shared,
@@ -65,7 +65,8 @@ class Engine:
         fingerprint: Fingerprint | None = None,
     ) -> None:
         self.name, self.aliases = names[0], tuple(names[1:])
-        self.recipe, self.tokenizer, self.runner = recipe, tokenizer, runner
+        self.recipe, self.tokenizers, self.runner = recipe, tokenizers, runner
+        self.tokenizer = next(iter(tokenizers.values()))
         self.calibration, self.fingerprint = calibration, fingerprint
         self.sample_ranges: dict[tuple[int | None, bool | None], FloatArray] = {}
         self.stats = Stats()
@@ -122,8 +123,7 @@ class Engine:
             call = Call(
                 task,
                 inputs,
-                module.read_key(self.recipe, params),
-                pieces.Reader.of(module, self.recipe, self.tokenizer, params, length, keep_errors),
+                pieces.Reader.of(module, self.recipe, self.tokenizers, params, length, keep_errors),
                 lane=lane,
                 deadline_s=deadline_s,
                 request_id=request_id,
@@ -330,19 +330,19 @@ class Engine:
     # Ending.
 
     def _finish(self, call: Call) -> None:
-        shape, params = call.reader.task.shape, call.reader.params
+        shape, recipe, params = call.reader.task.shape, call.reader.recipe, call.reader.params
         try:
             with self._shared.work:
                 if call.work.ended:
                     return
-                outcome = call.work.outcome(lambda rows: shape(self.recipe, rows, params))
+                outcome = call.work.outcome(lambda rows: shape(recipe, rows, params))
             if not call.reader.keep_errors:
                 outcome.raise_first()
             if isinstance(outcome.rows, list):
                 rows = enumerate(outcome.rows)
-                outcome.rows = [row if at in outcome.errors else shape(self.recipe, row, params) for at, row in rows]
+                outcome.rows = [row if at in outcome.errors else shape(recipe, row, params) for at, row in rows]
             elif outcome.rows.size:  # no input has a row where all failed
-                outcome.rows = shape(self.recipe, outcome.rows, params)
+                outcome.rows = shape(recipe, outcome.rows, params)
         except BaseException as error:
             self._end(call, error)
         else:

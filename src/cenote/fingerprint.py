@@ -11,9 +11,9 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -94,6 +94,9 @@ def fingerprint(recipe: Recipe, words: Checkpoint, machine: MachineSettings) -> 
     Raises:
         OSError: A file of the model is gone.
     """
+    if recipe.routing is not None:
+        parts = {name: fingerprint(one, one.transformer, machine) for name, one in recipe.routes.items()}
+        return _short({"routes": parts, "routing": asdict(recipe.routing)})
     from .device import plan
 
     raw = recipe.transformer.config
@@ -112,6 +115,10 @@ def fingerprint(recipe: Recipe, words: Checkpoint, machine: MachineSettings) -> 
     }
     if machine.quantization != "none":
         said["quantization"] = machine.quantization
+    return _short(said)
+
+
+def _short(said: Mapping[str, Any]) -> str:
     text = json.dumps(said, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
 

@@ -227,9 +227,9 @@ class LLM(Opened):
         (asked,) = options.task_params("embed", None, 1, True, more)
         asked.check(self.recipe)
         outcome = self.engine.run_call(late_chunks.TASK, [planned.text], late_chunks.params(asked))
-        return late_chunks.finish(
-            self.recipe, self.engine.tokenizer, planned, outcome.rows[0], outcome.encoded[0], asked
-        )
+        route = prompting.route(self.recipe, asked.input_type)
+        read_by = self.recipe.by_route[route], self.engine.tokenizers[route]
+        return late_chunks.finish(*read_by, planned, outcome.rows[0], outcome.encoded[0], asked)
 
     def embed_sparse(
         self, prompts: Any, *, output: Literal["objects", "csr"] = "objects", use_tqdm: UseTqdm = True, **more: Any

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from .chunks import check_whole, refuse_long
 from .errors import BadInput, CenoteError, TooLong
-from .types import Encoded, Framed, Input, Length, Pair, Tokens
+from .types import Encoded, Framed, Input, Length, Pair, ReadKey, Tokens
 
 if TYPE_CHECKING:
     from .recipe import Recipe
@@ -45,11 +45,14 @@ class Reader:
     """How the inputs of one call become tokens.
 
     Args:
+        key: How the hidden states of its inputs are read.
+        recipe, tokenizer: Those of the route that its inputs take.
         length: What happens to inputs that are too long.
         keep_errors: Whether inputs with errors are noted and passed over; else the first one is raised.
     """
 
     task: Task
+    key: ReadKey
     recipe: Recipe
     tokenizer: Tokenizer
     params: Any
@@ -58,14 +61,27 @@ class Reader:
 
     @classmethod
     def of(
-        cls, task: Task, recipe: Recipe, tokenizer: Tokenizer, params: Any, length: Length, keep_errors: bool
+        cls,
+        task: Task,
+        recipe: Recipe,
+        tokenizers: Mapping[str, Tokenizer],
+        params: Any,
+        length: Length,
+        keep_errors: bool,
     ) -> Reader:
-        """The same, with `length` as it counts for the task: only the vector of a text can be made of its pieces'."""
+        """The reader of a call with the options `params` to a model with these tokenizers, one for each route.
+
+        Its `length` is as it counts for the task: only the vector of a text can be made of its pieces'.
+
+        Raises:
+            BadInput: The model has no route for what is asked.
+        """
+        key = task.read_key(recipe, params)
         if task.NAME != "embed" and length.on_long == "chunk":
             length = Length("refuse", length.side)
         elif task.NAME == "embed" and length.on_long == "refuse" and recipe.chunks:
             length = replace(length, on_long="chunk")
-        return cls(task, recipe, tokenizer, params, length, keep_errors)
+        return cls(task, key, recipe.by_route[key.route], tokenizers[key.route], params, length, keep_errors)
 
     @property
     def limit(self) -> int:

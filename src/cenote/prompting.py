@@ -101,15 +101,22 @@ def by_input_type(recipe: Recipe, input_type: str) -> Chosen:
     names = fitting(recipe, input_type)
     if names:
         return Chosen(prompt_name=names[0])
-    return Chosen() if input_type.lower() in INPUT_TYPES else Chosen(prompt="")
+    is_known = input_type.lower() in INPUT_TYPES or recipe.routing is not None
+    return Chosen() if is_known else Chosen(prompt="")
 
 
 def preferring(names: Sequence[str], recipe: Recipe, options: Mapping[str, Any]) -> dict[str, Any]:
-    """`options` of a call with the first prompt of `names` that there is, unless they choose one themselves."""
-    if any(options.get(name) is not None for name in ("prompt", "prompt_name", "input_type")):
-        return dict(options)
-    found = next((name for name in names if name in recipe.prompts), recipe.default_prompt_name)
-    return {**options, "prompt": ""} if found is None else {**options, "prompt_name": found}
+    """`options` of a call with the first prompt of `names` that there is, unless they choose one themselves.
+
+    A checkpoint with routes is told what the texts are, too.
+    """
+    chosen = dict(options)
+    if not any(options.get(name) is not None for name in ("prompt", "prompt_name", "input_type")):
+        found = next((name for name in names if name in recipe.prompts), recipe.default_prompt_name)
+        chosen |= {"prompt": ""} if found is None else {"prompt_name": found}
+    if recipe.routing is not None and options.get("input_type") is None:
+        chosen["input_type"] = names[0]
+    return chosen
 
 
 def text_before(recipe: Recipe, *, prompt: str | None, prompt_name: str | None, input_type: str | None = None) -> str:
@@ -136,6 +143,29 @@ def text_before(recipe: Recipe, *, prompt: str | None, prompt_name: str | None, 
             param="prompt_name",
         )
     return recipe.prompts[name]
+
+
+def route(recipe: Recipe, input_type: str | None) -> str:
+    """Name of the route that reads a type of input; "" where the checkpoint has no routes.
+
+    Raises:
+        BadInput: There is no route for it, or the checkpoint wants to be told a type.
+    """
+    routing = recipe.routing
+    if routing is None:
+        return ""
+    names = () if input_type is None else (input_type, *INPUT_TYPES.get(input_type.lower(), ()))
+    found = routing.route(next((name for name in names if name in routing.tasks), input_type))
+    if found is None:
+        raise BadInput(
+            f"{recipe.name} has no route for input_type {input_type!r}."
+            if input_type is not None
+            else f"{recipe.name} reads its texts by routes, and none was chosen.",
+            allowed=f"It has routes for {', '.join(routing.tasks)}.",
+            fix="Name one as input_type, or call embed_query and embed_document.",
+            param="input_type",
+        )
+    return found
 
 
 def say_unchosen(recipe: Recipe) -> None:

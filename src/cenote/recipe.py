@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from . import conversion, hf, implementation, label_tokens, pairing, pooler, prompting, sparse, templates
+from . import (
+    conversion,
+    hf,
+    implementation,
+    label_tokens,
+    limits,
+    pairing,
+    pooler,
+    prompting,
+    routes,
+    sparse,
+    templates,
+)
 from . import modules as st
 from .checkpoint import Checkpoint, open_checkpoint
 from .classifying import Classifying, Made, classifying
 from .config import ModelSettings
 from .errors import BadInput, CheckpointError, ConfigError
+from .modules import routing
 from .modules.late_interaction import LateInteraction, stanford
+from .modules.routing import Routing
 from .sparse import Sparse
 from .steps import MaskedLM, Nature, Pooling, PresentWords, Step, WordWeights
 from .tasks import TASKS, embed, find
@@ -24,16 +38,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# A tokenizer that states no limit says a number of this size.
-_ABSURD = 10**9
-# The bounds of a batch are int32.
-_UNLIMITED = 2**31 - 1
-
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 """What a checkpoint may name as its `similarity_fn_name`."""
 
 # Objects that hold the values beside them.
-_NOT_TOLD = ("checkpoint", "transformer", "model", "name", "sources", "classifier")
+_NOT_TOLD = ("checkpoint", "transformer", "model", "name", "sources", "classifier", "routing")
 
 
 @dataclass(frozen=True)
@@ -74,6 +83,8 @@ class Recipe:
         pair_template: Makes one text of the two of a cross-encoder; None where its tokenizer joins them.
         default_task: The task where a request names none; "" until all else is decided.
         sources: Name of a value -> where it comes from.
+        routing: Which route reads which text; None where all are read alike.
+        routes: Name of each route -> the recipe of it alone, the default one first, whose values stand here too.
     """
 
     name: str
@@ -108,6 +119,13 @@ class Recipe:
     pair_template: str | None
     default_task: str
     sources: Mapping[str, str]
+    routing: Routing | None = None
+    routes: Mapping[str, Recipe] = field(default_factory=dict)
+
+    @property
+    def by_route(self) -> Mapping[str, Recipe]:
+        """Name of each route, "" where there are none -> how it reads a text."""
+        return self.routes or {"": self}
 
     @cached_property
     def pooling(self) -> Pooling | None:
@@ -129,7 +147,12 @@ class Recipe:
     @cached_property
     def tasks(self) -> tuple[str, ...]:
         """What this checkpoint can be read as; all at once."""
-        return tuple(name for name in TASKS if find(name).serves(self))
+        return tuple(name for name in TASKS if all(find(name).serves(one) for one in self.by_route.values()))
+
+    def named(self, name: str) -> Recipe:
+        """The same under another name."""
+        alone = {route: replace(one, name=name) for route, one in self.routes.items()}
+        return replace(self, name=name, routes=alone)
 
     def decided(self) -> dict[str, tuple[Any, str]]:
         """Name of a value -> the value in plain types, and where it comes from; what `cenote inspect` prints."""
@@ -141,6 +164,8 @@ class Recipe:
         )
         if self.classifier is not None:
             values |= {f.name: getattr(self.classifier, f.name) for f in fields(self.classifier) if f.name != "head"}
+        values["routes"] = {name: f"{one.model_type}, {len(one.steps)} steps" for name, one in self.routes.items()}
+        values["default_route"] = None if self.routing is None else self.routing.default
         values["classifier"] = None if self.classifier is None else f"of {self.classifier.head}s"
         return {name: (_plain(values[name]), source) for name, source in self.sources.items()}
 
@@ -152,9 +177,17 @@ def resolve(checkpoint: Checkpoint, settings: ModelSettings) -> Recipe:
         CheckpointError: Something in it is missing, unknown or contradicts itself.
         ConfigError: A setting asks for what the checkpoint cannot do.
     """
+    routed = routing.read(checkpoint)
+    if routed is None:
+        return _resolved(checkpoint, st.read(checkpoint), settings)
+    rules, listed = routed
+    alone = {name: _resolved(checkpoint, st.read(checkpoint, one), settings) for name, one in listed.items()}
+    return routes.joined(alone, rules, settings)
+
+
+def _resolved(checkpoint: Checkpoint, listed: st.Modules | None, settings: ModelSettings) -> Recipe:
     from . import models, weights
 
-    listed = st.read(checkpoint)
     transformer = _backbone(checkpoint, listed, settings)
     raw = transformer.config
     tokenizer = open_checkpoint(settings.tokenizer) if settings.tokenizer else transformer
@@ -171,7 +204,7 @@ def resolve(checkpoint: Checkpoint, settings: ModelSettings) -> Recipe:
     _say_sources(listed, nature, sources)
     chat_template = _chat_template(settings, sources)
     stored_dtype = weights.stored_dtype(transformer) if models.stores(architecture) else "float32"
-    max_len = _max_len(settings, listed, transformer, model, sources)
+    max_len = limits.max_len(settings, listed, transformer, model, sources)
     found = Recipe(
         name=checkpoint.name,
         checkpoint=checkpoint,
@@ -328,49 +361,6 @@ def _dtype(asked: str, stored: str, nature: Nature, sources: dict[str, str]) -> 
         sources["dtype"] = f"stored as float16, but {nature.why_not_float16}"
         return "float32"
     return asked
-
-
-def _max_len(
-    settings: ModelSettings,
-    listed: st.Modules | None,
-    transformer: Checkpoint,
-    model: ModelConfig,
-    sources: dict[str, str],
-) -> int:
-    position_limit = model.position_limit
-    found: dict[str, int] = {}
-    if listed and listed.first.max_seq_length:
-        found[f"{listed.first.limit_file}: max_seq_length"] = listed.first.max_seq_length
-    elif not model.nature.bag:
-        stated = (transformer.json("tokenizer_config.json") or {}).get("model_max_length")
-        if isinstance(stated, (int, float)) and 0 < stated < _ABSURD:
-            found["tokenizer_config.json: model_max_length"] = int(stated)
-    if position_limit is not None:
-        found["config.json: positions"] = position_limit
-    if settings.max_model_len is not None:
-        return _user_max_len(settings.max_model_len, position_limit, sources)
-    if model.nature.bag:
-        sources["max_len"] = "the architecture: texts of any length"
-        return _UNLIMITED
-    if not found:
-        sources["max_len"] = "default: nothing states a limit"
-        return 2048
-    source = min(found, key=lambda name: found[name])
-    sources["max_len"] = source
-    return found[source]
-
-
-def _user_max_len(wanted: int, position_limit: int | None, sources: dict[str, str]) -> int:
-    if wanted < 1 or (position_limit is not None and wanted > position_limit):
-        raise ConfigError(
-            f"User-specified max_model_len ({wanted}) is greater than the derived max_model_len ({position_limit})."
-            if wanted >= 1
-            else f"max_model_len={wanted}.",
-            allowed="It is at least 1 and at most the number of positions that the model has.",
-            param="max_model_len",
-        )
-    sources["max_len"] = "user"
-    return wanted
 
 
 def _prompts(

@@ -7,13 +7,13 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from . import io_plugins
 from .allocator import keep_freed_memory
-from .checkpoint import open_checkpoint
+from .checkpoint import Checkpoint, open_checkpoint
 from .config import MachineSettings, ModelSettings
 from .cores import num_cores
 from .engine import Engine
@@ -27,6 +27,7 @@ from .worker import Workers
 if TYPE_CHECKING:
     from .precisions import Calibration
     from .recipe import Recipe
+    from .tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +92,6 @@ class Registry:
                 this is a fork of a process that loaded a model.
         """
         from . import recipe as recipes
-        from .tokenizer import Tokenizer
 
         if self.state != "ready":
             raise Unavailable(f"No model can be opened, the registry is {self.state}.", fix="Make a new one.")
@@ -101,34 +101,48 @@ class Registry:
         self._check_free(names)
         # Messages name a model as clients know it, not by the folder it lies in.
         calibration = _calibration(settings.calibration)
-        recipe = replace(recipes.resolve(checkpoint, settings), name=names[0])
+        recipe = recipes.resolve(checkpoint, settings).named(names[0])
         io_plugin = io_plugins.find(recipe, settings)
         words = open_checkpoint(settings.tokenizer) if settings.tokenizer else recipe.transformer
-        # Reading a large vocabulary takes about as long as mapping the weights.
-        loading = self._shared.tokenize_pool.submit(
-            Tokenizer.load,
-            words,
-            do_lower_case=recipe.do_lower_case,
-            num_rows=recipe.num_words,
-            markers=recipe.late_interaction.markers if recipe.late_interaction else (),
-        )
+        loading = self._tokenizers(recipe, words)
         try:
             runner = self._runner_factory(recipe, self.machine)
         except BaseException:
-            loading.cancel()
+            for future in loading.values():
+                future.cancel()
             raise
         if self.machine.keep_freed_memory:
             why_not = keep_freed_memory()
             log.debug("Freed memory is %s.", f"not kept: {why_not}" if why_not else "kept")
-        tokenizer = loading.result()
+        tokenizers = {route: future.result() for route, future in loading.items()}
         if recipe.late_interaction is not None:
-            token_embed.check_tokenizer(recipe.late_interaction, tokenizer)
-        plugged = None if io_plugin is None else io_plugins.made(*io_plugin, recipe, tokenizer, settings)
+            token_embed.check_tokenizer(recipe.late_interaction, tokenizers[""])
+        plugged = (
+            None
+            if io_plugin is None
+            else io_plugins.made(*io_plugin, recipe, next(iter(tokenizers.values())), settings)
+        )
         about = (calibration, Fingerprint(recipe, words, self.machine))
-        engine = self._serve(Engine(names, recipe, tokenizer, runner, self.machine, self._shared, *about))
+        engine = self._serve(Engine(names, recipe, tokenizers, runner, self.machine, self._shared, *about))
         if plugged is not None:
             self._io_plugins[engine.name] = plugged
         return engine
+
+    def _tokenizers(self, recipe: Recipe, words: Checkpoint) -> dict[str, Future[Tokenizer]]:
+        """A tokenizer for each route, being read."""
+        from .tokenizer import Tokenizer
+
+        # Reading a large vocabulary takes about as long as mapping the weights.
+        return {
+            route: self._shared.tokenize_pool.submit(
+                Tokenizer.load,
+                one.transformer if route else words,
+                do_lower_case=one.do_lower_case,
+                num_rows=one.num_words,
+                markers=one.late_interaction.markers if one.late_interaction else (),
+            )
+            for route, one in recipe.by_route.items()
+        }
 
     def get(self, name: str | None = None) -> Engine:
         """The model that answers to `name`; None or "" means the only one.

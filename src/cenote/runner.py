@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -57,52 +58,89 @@ class Runner:
         self.num_workers = self.plan.num_workers
         self.threads_per_worker = self.plan.threads_per_worker
         self.max_batch_tokens = self.plan.max_batch_tokens
+        by_folder: dict[Path, dict[str, Recipe]] = {}
+        for route, one in recipe.by_route.items():
+            by_folder.setdefault(one.transformer.folder, {})[route] = one
         with torch.inference_mode():
-            self._model, head = load_model(recipe, self.plan)
-            self._heads = self._load_heads(head)
-            self._layers = tuple(number for step in recipe.steps for number in layers_read(step))
-            if self._layers:
-                self._check_layers()
+            self._backbones = [Backbone(routes, machine) for routes in by_folder.values()]
 
     def run(self, batch: Batch) -> list[Rows]:
-        """One forward. Rows come back grouped by read key, each sequence exactly once."""
-        with torch.inference_mode():
-            wanted = self._wanted(batch)
-            packed = Packed.of(batch, self.device, wanted, self._layers)
-            tokens = self._token_rows(batch, packed, wanted, self._model(packed))
-            return [self._read(batch, tokens, key) for key in dict.fromkeys(batch.reads)]
+        """One forward of each backbone that the batch has sequences for.
 
-    def _load_heads(self, head: Classifier | MaskedLMHead | None) -> Heads:
+        Rows come back grouped by read key, each sequence exactly once.
+        """
+        with torch.inference_mode():
+            if len(self._backbones) == 1:
+                return self._backbones[0].run(batch)
+            return [rows for backbone in self._backbones for rows in _run_part(backbone, batch)]
+
+
+def _run_part(backbone: Backbone, batch: Batch) -> list[Rows]:
+    """Run those sequences of a batch that take one of the backbone's routes."""
+    seqs = np.flatnonzero([read.route in backbone.routes for read in batch.reads]).astype(np.int32)
+    if not len(seqs):
+        return []
+    return [Rows(seqs[found.seqs], found.rows) for found in backbone.run(batch.part(seqs))]
+
+
+class Backbone:
+    """The weights of one backbone, and of what stands on it: one set of heads for each route that it serves.
+
+    Args:
+        routes: Name of a route, "" where there are none -> its recipe; all have the same backbone.
+    """
+
+    def __init__(self, routes: Mapping[str, Recipe], machine: MachineSettings) -> None:
+        self.routes = routes
+        self.recipe = next(iter(routes.values()))
+        planned = plan(machine, self.recipe.dtype, self.recipe.stored_dtype)
+        self.device = planned.device
+        self._model, head = load_model(self.recipe, planned)
+        self._heads = {route: self._load_heads(recipe, head) for route, recipe in routes.items()}
+        self._layers = tuple({number for one in routes.values() for step in one.steps for number in layers_read(step)})
+        if self._layers:
+            self._check_layers()
+
+    def run(self, batch: Batch) -> list[Rows]:
+        """One forward."""
+        keys = dict.fromkeys(batch.reads)
+        wanted = self._wanted(batch)
+        packed = Packed.of(batch, self.device, wanted, self._layers)
+        tokens = self._token_rows(batch, packed, wanted, self._model(packed))
+        by_route = {route: self._stepped(tokens, route) for route in dict.fromkeys(key.route for key in keys)}
+        return [self._read(batch, by_route[key.route], key) for key in keys]
+
+    def _load_heads(self, recipe: Recipe, head: Classifier | MaskedLMHead | None) -> Heads:
         masked_lm = head if isinstance(head, MaskedLMHead) else None
-        pooled = self._load_steps() if {"embed", "token_embed"} & set(self.recipe.tasks) else None
+        pooled = self._load_steps(recipe) if {"embed", "token_embed"} & set(recipe.tasks) else None
         return Heads(
             pooled=pooled,
             classifier=head if isinstance(head, Classifier) else None,
             masked_lm=masked_lm,
-            sparse=self._load_sparse(masked_lm, pooled),
+            sparse=self._load_sparse(recipe, masked_lm, pooled),
         )
 
-    def _load_sparse(self, masked_lm: MaskedLMHead | None, pooled: Head | None) -> SparseHead | None:
-        step = self.recipe.sparse.step if self.recipe.sparse else None
+    def _load_sparse(self, recipe: Recipe, masked_lm: MaskedLMHead | None, pooled: Head | None) -> SparseHead | None:
+        step = recipe.sparse.step if recipe.sparse else None
         if isinstance(step, Splade):
             assert masked_lm is not None
             return build_splade(step, masked_lm)
         if isinstance(step, SparseCode):
             assert pooled is not None
-            tensors = dict(weights.stored_tensors(self.recipe.checkpoint, step.path))
+            tensors = dict(weights.stored_tensors(recipe.checkpoint, step.path))
             return build_sparse_code(step, pooled, tensors, self.device)
         return None
 
-    def _load_steps(self) -> Head:
+    def _load_steps(self, recipe: Recipe) -> Head:
         tensors: dict[str, Iterable[tuple[str, Tensor]]] = {}
-        for step in self.recipe.steps:
+        for step in recipe.steps:
             if isinstance(step, WordWeights):
                 tensors[step.path] = [("weights", torch.tensor(step.weights))]
             elif isinstance(step, Dense) and step.stored_as:
-                tensors[step.path] = [("linear.weight", weights.stored_tensor(self.recipe.transformer, step.stored_as))]
+                tensors[step.path] = [("linear.weight", weights.stored_tensor(recipe.transformer, step.stored_as))]
             elif isinstance(step, (Dense, LayerNorm, WeightedLayerPooling, CNN, LSTM)):
-                tensors[step.path] = weights.stored_tensors(self.recipe.checkpoint, step.path)
-        return build(self.recipe.steps, tensors, self.device)
+                tensors[step.path] = weights.stored_tensors(recipe.checkpoint, step.path)
+        return build(recipe.steps, tensors, self.device)
 
     def _check_layers(self) -> None:
         """Make sure by a forward of one token that the layers that a step reads are those that the model has."""
@@ -118,7 +156,7 @@ class Runner:
 
     def _wanted(self, batch: Batch) -> Sequence[Wanted]:
         by_key: dict[ReadKey, Wanted] = {
-            key: find(key.task).rows_needed(self.recipe, key) for key in dict.fromkeys(batch.reads)
+            key: find(key.task).rows_needed(self.routes[key.route], key) for key in dict.fromkeys(batch.reads)
         }
         return [by_key[key] for key in batch.reads]
 
@@ -130,8 +168,11 @@ class Runner:
         skip = np.where([which == "all" for which in wanted], batch.skip, 0).astype(np.int32)
         spans = Spans.of(bounds_S1, torch.from_numpy(skip).to(self.device), len(hidden.last_QD))
         layers = {number: packed.of_kept(rows_TD) for number, rows_TD in hidden.layers.items()}
-        tokens = TokenRows(hidden.last_QD, packed.of_kept(packed.ids_T), layers, spans)
-        return tokens if self._heads.pooled is None else self._heads.pooled.of_tokens(tokens)
+        return TokenRows(hidden.last_QD, packed.of_kept(packed.ids_T), layers, spans)
+
+    def _stepped(self, tokens: TokenRows, route: str) -> TokenRows:
+        pooled = self._heads[route].pooled
+        return tokens if pooled is None else pooled.of_tokens(tokens)
 
     def _read(self, batch: Batch, tokens: TokenRows, key: ReadKey) -> Rows:
         seqs = np.flatnonzero([read == key for read in batch.reads]).astype(np.int32)
@@ -139,7 +180,7 @@ class Runner:
         if len(seqs) < batch.num_seqs:
             spans = spans.of_seqs(torch.from_numpy(seqs).long().to(self.device))
         task = find(key.task)
-        read = task.read(self._heads, tokens.rows_QD, spans, key)
+        read = task.read(self._heads[key.route], tokens.rows_QD, spans, key)
         if isinstance(read, Tensor):
             return Rows(seqs, _on_cpu(read))
         ends = np.cumsum(read.lengths_S.cpu().numpy())

@@ -177,11 +177,13 @@ class ReadKey(NamedTuple):
         task: Name of a task.
         pooling: Name of the pooling, "" for the checkpoint's own.
         token_id: Only the rows of this token are read; None for those of all tokens.
+        route: Which of the checkpoint's routes reads it; "" where it has none.
     """
 
     task: str
     pooling: str = ""
     token_id: int | None = None
+    route: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -236,6 +238,22 @@ class Batch:
             attended=_attended(encoded),
             keep=tuple(e.keep for e in encoded) if any(e.keep is not None for e in encoded) else (),
             adapters=_adapters(encoded),
+        )
+
+    def part(self, seqs: IntArray) -> Batch:
+        """The sequences at the positions `seqs` alone, in that order."""
+        lengths, bounds = np.diff(self.bounds)[seqs], np.zeros(len(seqs) + 1, np.int32)
+        np.cumsum(lengths, out=bounds[1:])
+        tokens_T = np.repeat(self.bounds[seqs] - bounds[:-1], lengths) + np.arange(bounds[-1])
+        return Batch(
+            ids=self.ids[tokens_T],
+            segments=None if self.segments is None else self.segments[tokens_T],
+            bounds=bounds,
+            skip=self.skip[seqs],
+            reads=tuple(self.reads[seq] for seq in seqs),
+            attended=None if self.attended is None else self.attended[seqs],
+            keep=tuple(self.keep[seq] for seq in seqs) if self.keep else (),
+            adapters=None if self.adapters is None else self.adapters[seqs],
         )
 
 

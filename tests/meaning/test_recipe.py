@@ -41,7 +41,7 @@ def test_the_default_model() -> None:
 
 def test_every_value_has_a_source() -> None:
     found = resolve(open_checkpoint(""), ModelSettings())
-    derived = {"name", "checkpoint", "transformer", "model", "sources"}
+    derived = {"name", "checkpoint", "transformer", "model", "sources", "routing", "routes"}
     assert set(found.sources) == (set(found.__dataclass_fields__) - derived) | {"pooling"}
 
 
@@ -50,7 +50,7 @@ def test_every_value_of_a_classifier_has_a_source(tiny: Tiny) -> None:
         tiny("bert", head="sequence_classification", num_labels=2), pooler_config=PoolerConfig(logit_mean=0.5)
     )
     assert found.classifier is not None
-    derived = {"name", "checkpoint", "transformer", "model", "sources"}
+    derived = {"name", "checkpoint", "transformer", "model", "sources", "routing", "routes"}
     of_classifier = set(found.classifier.__dataclass_fields__) - {"head"}
     assert set(found.sources) == (set(found.__dataclass_fields__) - derived) | of_classifier
     assert (found.sources["logit_mean"], found.sources["logit_sigma"]) == ("user", "default")

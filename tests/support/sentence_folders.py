@@ -179,11 +179,12 @@ def age_modules(folder: Path) -> None:
     for entry in entries:
         kind = entry["type"].rsplit(".", 1)[-1]
         entry["type"] = f"sentence_transformers.models.{kind}"
-        _age_module(folder / entry["path"], kind)
+        age_module(folder / entry["path"], kind)
     write_json(folder / "modules.json", entries)
 
 
-def _age_module(folder: Path, kind: str) -> None:
+def age_module(folder: Path, kind: str) -> None:
+    """Turn the config of one module into its old form, in place."""
     path = folder / "config.json"
     if kind == "Normalize":
         if read_json(path)["module_input_name"] == "sentence_embedding":

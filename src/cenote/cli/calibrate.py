@@ -36,6 +36,7 @@ A few thousand texts like those to come are enough. Vectors of another size need
 @click.option("--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="A safetensors file.")
 @click.option("--field", help="JSON field or Parquet column that holds the text; named, lines are JSON.")
 @click.option("--prompt-name", help="Name of the model's own prompt to put before every text.")
+@click.option("--input-type", help="What the texts are (query, document): chooses a prompt, and a model's route.")
 @click.option("--dimensions", type=int, help="Keep this many leading values (Matryoshka models).")
 @settings(ModelSettings, MachineSettings, ShellSettings)
 def calibrate(
@@ -45,6 +46,7 @@ def calibrate(
     output: Path,
     field: str | None,
     prompt_name: str | None,
+    input_type: str | None,
     dimensions: int | None,
 ) -> None:
     """Measure from where to where each number of a model's vectors goes: the ranges of int8 and uint8.
@@ -54,7 +56,7 @@ def calibrate(
     given = given.with_model(name)
     sources = Sources((), files, field or "text", "auto" if field is None else "json")
     sources.check()
-    form = {"prompt_name": prompt_name, "dimensions": dimensions}
+    form = {"prompt_name": prompt_name, "input_type": input_type, "dimensions": dimensions}
     with loaded(given) as model:
         more: dict[str, Any] = {name: value for name, value in form.items() if value is not None}
         if model.length.on_long == "cut":

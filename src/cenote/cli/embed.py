@@ -46,6 +46,7 @@ it came, and disappears at the end. A finished OUTPUT is not overwritten without
 @job_flags("table", "jsonl", "npy")
 @click.option("--prompt", help="Text put before every input.")
 @click.option("--prompt-name", help="Name of the model's own prompt to put before every input.")
+@click.option("--input-type", help="What the inputs are (query, document): chooses a prompt, and a model's route.")
 @click.option("--adapter", help="Name of the model's own adapter to read every input with.")
 @click.option("--dimensions", type=int, help="Keep this many leading values (Matryoshka models).")
 @click.option("--sparse", "is_sparse", is_flag=True, help="Sparse vectors, also where the model makes others as well.")

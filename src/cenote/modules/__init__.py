@@ -52,14 +52,17 @@ class Modules:
     sparse: SparseModules | None = None
 
 
-def read(checkpoint: Checkpoint) -> Modules | None:
+def read(checkpoint: Checkpoint, listed: Any = None) -> Modules | None:
     """Read the modules, or None where there is no `modules.json`.
+
+    Args:
+        listed: What stands for `modules.json`, such as the modules of one route; None to read the file.
 
     Raises:
         UnknownModule: A module is not known.
         CheckpointError: The modules do not follow each other as they can.
     """
-    listed = checkpoint.json("modules.json")
+    listed = checkpoint.json("modules.json") if listed is None else listed
     if listed is None:
         return None
     if not isinstance(listed, list) or not all(isinstance(module, dict) for module in listed):

@@ -180,7 +180,8 @@ async def _embed(
 ) -> Response:
     engine = embedder(door, body.model)
     warnings: list[str] = []
-    params = embed.Params(dimensions=dimensions, prompt=prompt(engine.recipe, body.input_type, warnings))
+    before = prompt(engine.recipe, body.input_type, warnings)
+    params = embed.Params(dimensions=dimensions, prompt=before, input_type=body.input_type)
     length = length_of(door, body.truncate, max_tokens)
     with calls.renaming({"dimensions": "output_dimension", "input_tokens": "texts"}):
         outcome = await calls.run(request, engine, embed.NAME, texts, params, length=length, priority=priority)
@@ -241,7 +242,7 @@ def prompt(recipe: Recipe, input_type: str | None, warnings: list[str]) -> str |
     if input_type is None:
         return None
     names = prompting.fitting(recipe, input_type)
-    if not names:
+    if not names and recipe.routing is None:
         has = ", ".join(recipe.prompts) or "none"
         warnings.append(f"{recipe.name} has no prompt for input_type {input_type[:64]!r} (it has: {has}).")
     return next(filter(None, (recipe.prompts[name] for name in names)), "")

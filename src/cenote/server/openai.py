@@ -136,6 +136,7 @@ def _params(body: EmbeddingRequest, given: Prompts, notes: Notes) -> embed.Param
         pooling=body.pooling,
         adapter=body.adapter,
         prompt_name=given.prompt_name,
+        input_type=given.input_type,
         prompt=given.prompt,
         add_special_tokens=given.add_special_tokens,
     )

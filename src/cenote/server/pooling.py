@@ -14,7 +14,7 @@ from ..answers import sparse_vectors
 from ..errors import BadInput
 from ..outputs import PoolingParams
 from ..pooler import renamed_task
-from ..tasks import sparse, token_embed
+from ..tasks import embed, sparse, token_embed
 from ..types import Outcome
 from . import calls, lengths, plugged, prompts, replies
 from .dialect import VLLM
@@ -140,8 +140,8 @@ def _task(recipe: Recipe, body: PoolingRequest, notes: Notes) -> str:
 
 def _params(task: str, body: PoolingRequest, given: Prompts, notes: Notes) -> Any:
     more: dict[str, Any] = {"prompt_name": given.prompt_name, "prompt": given.prompt}
-    if task in (token_embed.NAME, sparse.NAME):
-        more["input_type"] = body.input_type
+    if task in (embed.NAME, token_embed.NAME, sparse.NAME):
+        more["input_type"] = given.input_type
     for name in ("pool_factor", "top_k", "threshold", "adapter"):
         if getattr(body, name) is not None:
             more[name] = getattr(body, name)

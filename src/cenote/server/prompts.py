@@ -32,12 +32,14 @@ class Prompts:
         add_special_tokens: Whether the tokenizer adds its special tokens.
         prompt_name: Name of the checkpoint's prompt that goes before each, None for its default one.
         prompt: A text that goes before each, if there is one; wins over `prompt_name`.
+        input_type: What they are, for models that do not read all inputs alike.
     """
 
     inputs: Sequence[Input]
     add_special_tokens: bool
     prompt_name: str | None = None
     prompt: str | None = None
+    input_type: str | None = None
 
 
 async def read(door: Door, engine: Engine, body: PromptFields, notes: Notes) -> Prompts:
@@ -56,29 +58,31 @@ async def read(door: Door, engine: Engine, body: PromptFields, notes: Notes) -> 
     listed = _conversations(body)
     if listed is None:
         add = True if body.add_special_tokens is None else body.add_special_tokens
-        return Prompts(inputs.parse(body.input), add, *_prompt(engine, body, notes))
+        return Prompts(inputs.parse(body.input), add, *_prompt(engine, body, notes), body.input_type)
     if body.prompt is not None or body.prompt_name is not None:
         raise BadInput(
             "The request has a conversation and a prompt.",
             fix="Put the prompt into the first message.",
             param="prompt_name" if body.prompt is None else "prompt",
         )
-    if body.input_type is not None:
+    if body.input_type is not None and engine.recipe.routing is None:
         notes.ignored.append("input_type")
     texts: list[Input] = [*await chat.render(engine, listed, how)]
     # A conversation says how it starts, so not even the checkpoint's default prompt goes before it.
-    return Prompts(texts, bool(body.add_special_tokens), prompt="")
+    return Prompts(texts, bool(body.add_special_tokens), prompt="", input_type=body.input_type)
 
 
 def _prompt(engine: Engine, body: PromptFields, notes: Notes) -> tuple[str | None, str | None]:
     """Name and text of the prompt that `body` chooses."""
     if body.input_type is None:
         return body.prompt_name, body.prompt
+    chooses_route = engine.recipe.routing is not None
     if body.prompt is not None or body.prompt_name is not None:
-        notes.ignored.append("input_type")
+        if not chooses_route:
+            notes.ignored.append("input_type")
         return body.prompt_name, body.prompt
     chosen = prompting.by_input_type(engine.recipe, body.input_type)
-    if chosen.prompt_name is None:
+    if chosen.prompt_name is None and not chooses_route:
         notes.ignored.append("input_type")
     if chosen.prompt is not None:
         notes.warnings.append("input_type is not one that is known, so no prompt was put before the inputs")

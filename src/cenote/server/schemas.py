@@ -106,7 +106,8 @@ class PromptFields(CallFields, kw_only=True):
             str,
             Meta(
                 description="What the inputs are, which chooses a prompt: query (or search_query), document (or "
-                "search_document, passage), or the name of one of the model's prompts; another one chooses none."
+                "search_document, passage), or the name of one of the model's prompts; another one chooses none. "
+                "It also chooses the route of a model that reads queries and documents in ways of their own."
             ),
         ]
         | None

@@ -55,7 +55,7 @@ class Params:
         if self.dimensions is not None:
             _check_dimensions(self.dimensions, recipe)
         if self.pooling is not None:
-            _check_pooling(self.pooling, recipe)
+            _check_pooling(self.pooling, recipe.by_route[prompting.route(recipe, self.input_type)])
         self.text_before(recipe)
 
     def text_before(self, recipe: Recipe) -> str:
@@ -118,9 +118,10 @@ def _adapted(one: Encoded, number: int) -> Encoded:
 
 def read_key(recipe: Recipe, params: Params) -> ReadKey:
     """Pooled as the checkpoint says, or in another way."""
-    asked = (params.pooling or "").lower()
-    own = recipe.pooling.modes if recipe.pooling else ()
-    return ReadKey(NAME, "" if (asked,) == own else asked)
+    asked, route = (params.pooling or "").lower(), prompting.route(recipe, params.input_type)
+    pooling = recipe.by_route[route].pooling
+    own = pooling.modes if pooling else ()
+    return ReadKey(NAME, "" if (asked,) == own else asked, route=route)
 
 
 def rows_needed(recipe: Recipe, key: ReadKey) -> Literal["first", "last", "all"]:

@@ -99,8 +99,8 @@ def encode(
 
 
 def read_key(recipe: Recipe, params: Params) -> ReadKey:
-    """All requests are read alike."""
-    return ReadKey(NAME)
+    """All requests of a route are read alike."""
+    return ReadKey(NAME, route=prompting.route(recipe, params.input_type))
 
 
 def rows_needed(recipe: Recipe, key: ReadKey) -> Literal["first", "last", "all"]:

@@ -109,7 +109,7 @@ def read_key(recipe: Recipe, params: Params) -> ReadKey:
     """Raw or not; raises `BadInput` where a request names a pooling."""
     if params.pooling is not None:
         raise BadInput(f"pooling={params.pooling!r}, but the task is {NAME}.", fix="Leave it out.", param="pooling")
-    return ReadKey(NAME, _RAW if params.raw else "")
+    return ReadKey(NAME, _RAW if params.raw else "", route=prompting.route(recipe, params.input_type))
 
 
 def rows_needed(recipe: Recipe, key: ReadKey) -> Literal["first", "last", "all"]:

@@ -192,7 +192,11 @@ def plan(recipe: Recipe, tokenizer: Tokenizer, data_1: Any, data_2: Any, options
     second = [len(queries) + position for position in range(len(documents))]
     params = _params(how, options)
     sides: list[tuple[list[str], InputType]] = [(queries, "query"), (documents, "document")]
-    has_sides = recipe.late_interaction is not None or (how == "sparse" and recipe.sparse and recipe.sparse.words)
+    has_sides = (
+        recipe.late_interaction is not None
+        or recipe.routing is not None
+        or (how == "sparse" and recipe.sparse and recipe.sparse.words)
+    )
     groups = [Group(texts, replace(params, input_type=side) if has_sides else params, side) for texts, side in sides]
     return Plan(_TASKS[how], groups, first, second, how, options.use_activation)
 
@@ -310,6 +314,9 @@ def _texts(given: Any, param: str) -> list[str]:
 def _cut(texts: list[str], most: int, param: str, recipe: Recipe, tokenizer: Tokenizer) -> list[str]:
     if not _is_whole(most) or most < 0:
         raise BadInput(f"{param} must be a non-negative integer, not {most!r}.", param=param)
+    if most and recipe.routing is not None:
+        what = f"{param}={most}, but queries and documents of {recipe.name} have tokens of their own."
+        raise BadInput(what, fix="Leave it out.", param=param)
     if most >= recipe.max_len:
         raise BadInput(f"{param} ({most}) must be less than max_model_len ({recipe.max_len}).", param=param)
     return [tokenizer.cut_text(text, most, index) for index, text in enumerate(texts)] if most else texts
