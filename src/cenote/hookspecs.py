@@ -4,7 +4,8 @@ point of the group `cenote`; built-ins enter by the same door.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pluggy
 
@@ -17,6 +18,13 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 def cenote_architectures() -> Mapping[str, str]:  # type: ignore[empty-body]
     """Architectures: `model_type` of `config.json` -> dotted name of a module that keeps the contract of
     `cenote.models`. The module is imported when a checkpoint asks for it.
+    """
+
+
+@hookspec
+def cenote_poolings() -> Mapping[str, str | Callable[..., Any]]:  # type: ignore[empty-body]
+    """Modes of pooling: a lower-case name -> a function `(hidden_QD, spans) -> rows_SD` in float32, as those of
+    `layers.pooling`, or its dotted name, which is imported when rows are first read with it.
     """
 
 

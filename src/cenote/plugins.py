@@ -14,6 +14,7 @@ import pluggy
 from . import hookspecs
 from .errors import ConfigError
 from .hookspecs import PROJECT, hookimpl
+from .steps import POOLINGS
 
 T = TypeVar("T")
 
@@ -72,6 +73,37 @@ def architectures() -> dict[str, str]:
         ConfigError: Two plugins bring the same name.
     """
     return _merged(manager().hook.cenote_architectures(), "serve model_type=")
+
+
+def poolings() -> dict[str, Any]:
+    """Mode of pooling -> its function or the dotted name of it, over all guests.
+
+    Raises:
+        ConfigError: Two plugins bring the same mode, or one brings what is there already.
+    """
+    built_in = [dict.fromkeys(POOLINGS, "Cenote itself")]
+    found = _merged([*built_in, *manager().hook.cenote_poolings()], "bring the pooling ")
+    return {name: given for name, given in found.items() if name not in POOLINGS}
+
+
+def pooling(name: str) -> Any:
+    """The function of a guest's mode of pooling.
+
+    Raises:
+        ConfigError: There is none, or it cannot be imported.
+    """
+    given = poolings().get(name)
+    if given is None:
+        raise ConfigError(f"No plugin brings the pooling {name!r}.", fix="Install it.", param="pooling")
+    try:
+        return pkgutil.resolve_name(given) if isinstance(given, str) else given
+    except Exception as error:
+        # A guest's import can fail in any way.
+        raise ConfigError(
+            f"The pooling {name!r} of a plugin cannot be loaded: {type(error).__name__}: {error}.",
+            fix="Repair or uninstall it.",
+            param="pooling",
+        ) from error
 
 
 def io_processor(name: str) -> Any:

@@ -68,6 +68,19 @@ def test_requests_at_once_do_not_mix(passages: httpx.Client) -> None:
     assert found == [[3, 7, 13, 18, 23], [7, 18, 23], [13, 23], [18, 23], [23]] * 8
 
 
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/pooling"])
+def test_an_installed_mode_of_pooling(passages: httpx.Client, embedder: Kind, path: str) -> None:
+    texts = ["", "a", "b c d", "one two three four five"]
+    rows = passages.post(path, json={"input": texts, "pooling": "INNER_mean"}).json()["data"]
+    states = embedder.llm.encode(texts, pooling_task="token_embed", normalize=False, use_tqdm=False)
+    inner = [one.outputs.data[1:-1] if len(one.outputs.data) > 2 else one.outputs.data for one in states]
+    expected = [(row := one.mean(0)) / row.norm() for one in inner]
+    assert_equal([one.get("embedding", one.get("data")) for one in rows], expected)
+    unknown = passages.post(path, json={"input": texts, "pooling": "outer"})
+    assert unknown.status_code == 400
+    assert "weightedmean, last, inner_mean" in unknown.json()["error"]["message"]
+
+
 def test_inputs_without_data_are_answered_as_ever(passages: httpx.Client, embedder: Kind) -> None:
     found = passages.post("/v1/embeddings", json={"input": TEXTS}).json()["data"]
     expected = embedder.llm.embed(TEXTS, output="numpy", use_tqdm=False)

@@ -6,12 +6,18 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cenote import models, plugins
-from cenote.errors import ConfigError, UnknownArchitecture
+from cenote import LLM, models, plugins
+from cenote.errors import ConfigError, ForwardFailed, UnknownArchitecture
 from cenote.hookspecs import hookimpl
+from cenote.layers import pooling
+from support.rows import assert_equal
+
+if TYPE_CHECKING:
+    from support.fixtures import Tiny
 
 
 class Guest:
@@ -48,6 +54,51 @@ def test_two_plugins_with_one_name_are_refused(guest: Guest) -> None:
             plugins.architectures()
     finally:
         plugins.unregister(other)
+
+
+class Pools:
+    def __init__(self, **brought: Any) -> None:
+        self.brought = brought
+
+    @hookimpl
+    def cenote_poolings(self) -> Mapping[str, Any]:
+        return self.brought
+
+
+@pytest.mark.parametrize(
+    ("brought", "message"),
+    [
+        ({"mean": "cenote.layers.pooling:last"}, "Two plugins bring the pooling 'mean': Cenote itself and"),
+        ({"odd": "cenote.layers.pooling:nothing"}, "'odd' of a plugin cannot be loaded: AttributeError"),
+        ({}, "No plugin brings the pooling 'odd'"),
+    ],
+)
+def test_a_pooling_that_cannot_be_is_refused(brought: dict[str, Any], message: str) -> None:
+    guest = Pools(**brought)
+    plugins.register(guest)
+    try:
+        with pytest.raises(ConfigError, match=message):
+            plugins.pooling("odd")
+    finally:
+        plugins.unregister(guest)
+
+
+def test_rows_of_another_shape_or_precision_are_refused(tiny: Tiny) -> None:
+    guest = Pools(wide=lambda rows, spans: rows.repeat(1, 2)[: len(spans.ends_S)], long=lambda rows, spans: rows)
+    half = Pools(half=lambda rows, spans: rows[spans.firsts_S].bfloat16(), fine=pooling.last)
+    plugins.register(guest)
+    plugins.register(half)
+    try:
+        with LLM(str(tiny("bert"))) as llm:
+            for mode in ("wide", "long", "half"):
+                with pytest.raises(ForwardFailed) as failed:
+                    llm.embed("a b", pooling=mode, use_tqdm=False)
+                assert f"The pooling '{mode}' of a plugin gives" in str(failed.value.__cause__)
+            fine = llm.embed(["a", "b c"], pooling="fine", output="numpy", use_tqdm=False)
+            assert_equal(fine, llm.embed(["a", "b c"], pooling="last", output="numpy", use_tqdm=False))
+    finally:
+        plugins.unregister(guest)
+        plugins.unregister(half)
 
 
 def install(folder: Path, source: str) -> None:

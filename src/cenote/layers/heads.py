@@ -29,6 +29,7 @@ from ..steps import (
 from .linear import Linear, prepare
 from .masked_lm import MaskedLMHead
 from .pooling import POOLS, Spans
+from .pooling import find as find_pooling
 from .token_steps import Convolutions, Recurrent, TokenRows, WeightedLayers, WeightedWords
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ class Head(nn.Module):
     def forward(self, hidden_QD: Tensor, spans: Spans, mode: str = "") -> Tensor:
         """Rows of tokens, after `of_tokens`, to rows of texts, `[S, E]` float32; `mode` is another pooling."""
         assert self.pooling is not None
-        pooled_SD: Tensor = POOLS[mode](hidden_QD, spans) if mode else self.pooling(hidden_QD, spans)
+        pooled_SD: Tensor = find_pooling(mode)(hidden_QD, spans) if mode else self.pooling(hidden_QD, spans)
         return self.after_pooling(pooled_SD)
 
     def after_pooling(self, rows: Tensor) -> Tensor:

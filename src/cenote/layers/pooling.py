@@ -13,6 +13,9 @@ from typing import Final, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
+from .. import plugins
+from ..errors import ConfigError
+
 
 @dataclass(frozen=True, eq=False)
 class Spans:
@@ -140,6 +143,32 @@ POOLS: Final[Mapping[str, Pool]] = {
     "last": last,
 }
 """The modes, in the order in which several at once are put side by side."""
+
+
+def find(mode: str) -> Pool:
+    """The function of a mode, one of `POOLS` or a guest's.
+
+    Raises:
+        ConfigError: There is none, or it cannot be imported.
+    """
+    return POOLS.get(mode) or _checked(mode, plugins.pooling(mode))
+
+
+def _checked(mode: str, pool: Pool) -> Pool:
+    """A guest's function, whose rows must be as many and as long as they are to be."""
+
+    def checked(hidden_QD: Tensor, spans: Spans) -> Tensor:
+        rows_SD = pool(hidden_QD, spans)
+        wanted = (len(spans.firsts_S), hidden_QD.shape[1])
+        if tuple(rows_SD.shape) != wanted or rows_SD.dtype != torch.float32:
+            raise ConfigError(
+                f"The pooling {mode!r} of a plugin gives {rows_SD.dtype} rows of shape {tuple(rows_SD.shape)}.",
+                allowed=f"They are torch.float32, of shape {wanted}: one per text, as long as hidden states.",
+                param="pooling",
+            )
+        return rows_SD
+
+    return checked
 
 
 def _reduce(hidden_QD: Tensor, spans: Spans, how: str) -> Tensor:

@@ -36,8 +36,6 @@ Conversations: TypeAlias = Annotated[
 ]
 NotServed: TypeAlias = Annotated[msgspec.Raw, Meta(description="Refused by name unless it is null or empty.")]
 
-Pooling: TypeAlias = Literal["cls", "max", "mean", "mean_sqrt_len", "weightedmean", "last"]
-
 Int64: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 TokenId: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
@@ -126,7 +124,16 @@ class ArrayFields(PromptFields, kw_only=True):
     normalize: (
         Annotated[bool, Meta(description="Old name of use_activation.", extra_json_schema={"deprecated": True})] | None
     ) = None
-    pooling: Annotated[Pooling, Meta(description="Pool in this way, not as the model does.")] | None = None
+    pooling: (
+        Annotated[
+            str,
+            Meta(
+                description="Pool in this way, not as the model does: cls, max, mean, mean_sqrt_len, weightedmean, "
+                "last, or a mode of an installed plugin."
+            ),
+        ]
+        | None
+    ) = None
     dimensions: Annotated[int, Meta(description="Keep this many leading numbers of a Matryoshka model.")] | None = None
     encoding_format: (
         Annotated[

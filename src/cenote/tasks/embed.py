@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
-from .. import prompting
+from .. import plugins, prompting
 from ..errors import BadInput
 from ..steps import POOLINGS, on_tokens, rows_read
 from ..types import Encoded, FloatArray, Input, Length, ReadKey
@@ -35,7 +35,7 @@ class Params:
         prompt_name: Name of one of the checkpoint's prompts, put before each text.
         prompt: A text put before each text; wins over `prompt_name`.
         input_type: What the texts are (`query`, `document`, ...), which chooses a prompt where none is named.
-        pooling: Mode of `steps.POOLINGS` in place of the checkpoint's, in any case of letters.
+        pooling: Mode of `steps.POOLINGS`, or of a plugin, in place of the checkpoint's, in any case of letters.
         adapter: Name of the checkpoint's adapter that the texts are read with; its instruction goes before each, unless
             `prompt`, `prompt_name` or `input_type` says otherwise.
         add_special_tokens: Whether the tokenizer adds its special tokens.
@@ -152,7 +152,11 @@ def shape(recipe: Recipe, rows: FloatArray, params: Params) -> FloatArray:
 
 def _check_pooling(pooling: str, recipe: Recipe) -> None:
     if pooling.lower() not in POOLINGS:
-        raise BadInput(f"pooling={pooling!r}.", allowed=f"Allowed are {', '.join(POOLINGS)}.", param="pooling")
+        guests = plugins.poolings()
+        if pooling.lower() not in guests:
+            allowed = f"Allowed are {', '.join((*POOLINGS, *guests))}."
+            raise BadInput(f"pooling={pooling!r}.", allowed=allowed, param="pooling")
+        plugins.pooling(pooling.lower())
     modes = recipe.pooling.modes if recipe.pooling else ()
     if len(modes) != 1:
         why = f"puts {' and '.join(modes)} side by side" if modes else "has one row for each text and pools none"
