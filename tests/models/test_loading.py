@@ -247,5 +247,5 @@ def test_defaults_are_those_of_the_reference(tiny: Tiny, model_type: str) -> Non
 def test_an_unknown_architecture_is_named(tiny: Tiny, tmp_path: Path, named: str) -> None:
     folder = Path(shutil.copytree(tiny("bert"), tmp_path / "unknown"))
     write_json(folder / "config.json", read_json(folder / "config.json") | {"model_type": named})
-    with pytest.raises(UnknownArchitecture, match=f"'{named}'.*Served are bert, bow"):
+    with pytest.raises(UnknownArchitecture, match=f"'{named}'.*Served are albert, bert"):
         recipe_of(folder)

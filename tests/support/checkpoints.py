@@ -88,6 +88,7 @@ OWN_SHAPE: dict[str, dict[str, Any]] = {
         "type_vocab_size": 0,
     },
     "jina_bert": jina_bert.OWN_SHAPE,
+    "albert": {"embedding_size": 44, "hidden_act": "gelu_new"},
     **rotary.OWN_SHAPE,
     **t5.OWN_SHAPE,
 }
@@ -105,6 +106,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         {"share_att_key": False, "norm_rel_ebd": "none", "position_biased_input": True, "type_vocab_size": 2},
     ),
     "deberta-v2-c2p": ("deberta-v2", {"pos_att_type": "c2p", "max_relative_positions": 40}),
+    "albert": ("albert", {}),
+    "albert-wide": ("albert", {"embedding_size": 60}),
     "deberta-v2-p2c": ("deberta-v2", {"pos_att_type": "p2c", "position_buckets": -1, "max_relative_positions": 30}),
 }
 

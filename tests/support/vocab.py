@@ -9,6 +9,7 @@ from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import (
+    AlbertTokenizer,
     BertTokenizer,
     CamembertTokenizer,
     DebertaV2Tokenizer,
@@ -59,6 +60,9 @@ def tiny_tokenizer(model_type: str, *, max_tokens: int, lowercase: bool = True) 
     if model_type == "camembert":
         first = _scored("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED", "<s>", "</s>")
         return CamembertTokenizer(vocab=[*first, *_unigram(), ("<mask>", 0.0)], model_max_length=max_tokens)
+    if model_type == "albert":
+        pieces = [*_scored("<pad>", "<unk>", "[CLS]", "[SEP]"), *_unigram(), ("[MASK]", 0.0)]
+        return AlbertTokenizer(vocab=pieces, model_max_length=max_tokens)
     if model_type == "deberta-v2":
         pieces = [*_scored("[PAD]", "[CLS]", "[SEP]", "[UNK]"), *_unigram(), ("[MASK]", 0.0)]
         return DebertaV2Tokenizer(vocab=pieces, model_max_length=max_tokens)

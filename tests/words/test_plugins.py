@@ -42,7 +42,7 @@ def test_built_ins_and_guests_are_found_alike(guest: Guest) -> None:
 
 
 def test_a_guest_that_left_is_unknown() -> None:
-    with pytest.raises(UnknownArchitecture, match=r"model_type='guest-bert'.*Served are bert"):
+    with pytest.raises(UnknownArchitecture, match=r"model_type='guest-bert'.*Served are albert, bert"):
         models.find({"model_type": "guest-bert"})
 
 
