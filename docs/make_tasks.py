@@ -74,6 +74,12 @@ _USES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]]] 
         ("zero_shot",),
         (),
     ),
+    "all of BGE-M3": (
+        "Three kinds of vectors by one forward.",
+        ("embed", "sparse", "token_embed"),
+        ("embed_all",),
+        (),
+    ),
     "fill-mask": ("The likeliest words in the place of each mask.", ("token_classify",), ("fill_mask",), ()),
     "late chunking": ("A vector for each span of a document.", ("token_embed",), ("embed_chunks",), ()),
 }

@@ -15,6 +15,7 @@ from .answers import (
     check_output,
     classification_outputs,
     embedding_outputs,
+    hybrid_outputs,
     pooling_outputs,
     scoring_outputs,
     sparse_answer,
@@ -25,6 +26,7 @@ from .opened import Params
 from .outputs import (
     ClassificationRequestOutput,
     EmbeddingRequestOutput,
+    HybridRequestOutput,
     PoolingRequestOutput,
     RerankResult,
     ScoringRequestOutput,
@@ -160,6 +162,11 @@ class AsyncLLM:
         options.check_served("sparse", self.recipe)
         outcome = await self._run(prompts, "sparse", **more)
         return sparse_answer(outcome, self.recipe, self._llm.engine.tokenizer, output)
+
+    async def embed_all(self, prompts: Any, **more: Any) -> list[HybridRequestOutput]:
+        """`LLM.embed_all`, awaited."""
+        options.check_served("hybrid", self.recipe)
+        return hybrid_outputs(await self._run(prompts, "hybrid", **more), self.recipe, self._llm.engine.tokenizer)
 
     async def classify(self, prompts: Any, **more: Any) -> list[ClassificationRequestOutput]:
         """`LLM.classify`, awaited."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,6 +14,8 @@ from .outputs import (
     ClassificationRequestOutput,
     EmbeddingOutput,
     EmbeddingRequestOutput,
+    HybridOutput,
+    HybridRequestOutput,
     PoolingOutput,
     PoolingRequestOutput,
     ScoringOutput,
@@ -22,6 +24,7 @@ from .outputs import (
     SparseEmbeddingRequestOutput,
 )
 from .sparse import Sparse, parted
+from .tasks import hybrid
 from .types import FloatArray, IntArray, Outcome
 from .uses.score import Plan, Scores, tokens_of
 
@@ -99,8 +102,23 @@ def sparse_answer(outcome: Outcome, recipe: Recipe, tokenizer: Tokenizer, output
             SparseEmbeddingOutput(vector.indices.tolist(), vector.values.tolist(), vector.tokens, sparse.size),
             **_about(outcome, index),
         )
-        for index, vector in enumerate(sparse_vectors(outcome, sparse, tokenizer))
+        for index, vector in enumerate(sparse_vectors(outcome.rows, sparse, tokenizer))
     ]
+
+
+def hybrid_outputs(outcome: Outcome, recipe: Recipe, tokenizer: Tokenizer) -> list[HybridRequestOutput]:
+    """Rows of the composite task `hybrid`: one object per input."""
+    assert recipe.sparse is not None
+    apart = [hybrid.parts(row) for row in outcome.rows]
+    vectors = sparse_vectors([part.pairs_n2 for part in apart], recipe.sparse, tokenizer)
+    outputs = []
+    for index, (part, sparse) in enumerate(zip(apart, vectors, strict=True)):
+        words = SparseEmbeddingOutput(
+            sparse.indices.tolist(), sparse.values.tolist(), sparse.tokens, recipe.sparse.size
+        )
+        found = HybridOutput(part.vector_E, words, part.tokens_ND)
+        outputs.append(HybridRequestOutput(str(next(_ids)), found, **_about(outcome, index)))
+    return outputs
 
 
 class SparseVector(NamedTuple):
@@ -111,9 +129,9 @@ class SparseVector(NamedTuple):
     tokens: list[str] | None
 
 
-def sparse_vectors(outcome: Outcome, sparse: Sparse, tokenizer: Tokenizer) -> list[SparseVector]:
-    """One per input of the task `sparse`."""
-    rows = [parted(row) for row in outcome.rows]
+def sparse_vectors(rows_n2: Iterable[FloatArray], sparse: Sparse, tokenizer: Tokenizer) -> list[SparseVector]:
+    """One for each row of the task `sparse`."""
+    rows = [parted(row) for row in rows_n2]
     return [SparseVector(at, values, tokenizer.words(at.tolist()) if sparse.of_words else None) for at, values in rows]
 
 

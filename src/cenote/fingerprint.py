@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .checkpoint import Checkpoint
 from .config import MachineSettings
+from .m3 import FILES
 
 if TYPE_CHECKING:
     from .recipe import Recipe
@@ -111,6 +112,7 @@ def fingerprint(recipe: Recipe, words: Checkpoint, machine: MachineSettings) -> 
         **{name: None if (part := getattr(recipe, name)) is None else _telling(part) for name in _RECORDS},
         "dtype": str(plan(machine, recipe.dtype, recipe.stored_dtype).dtype),
         **{name: getattr(recipe, name) for name in _DECIDED},
+        "beside": [_hash(recipe.transformer.folder / name) for name in FILES] if recipe.multi_vector else None,
         "words": recipe.sparse.words.weights if recipe.sparse and recipe.sparse.words else None,
     }
     if machine.quantization != "none":

@@ -13,6 +13,7 @@ from .answers import (
     check_output,
     classification_outputs,
     embedding_outputs,
+    hybrid_outputs,
     pooling_outputs,
     scoring_outputs,
     sparse_answer,
@@ -22,6 +23,7 @@ from .opened import Opened, Params
 from .outputs import (
     ClassificationRequestOutput,
     EmbeddingRequestOutput,
+    HybridRequestOutput,
     PoolingRequestOutput,
     RerankResult,
     ScoringRequestOutput,
@@ -35,6 +37,7 @@ from .uses.fill_mask import Filled, Targets
 from .uses.zero_shot import TEMPLATE, ZeroShot
 
 Output = Literal["objects", "numpy"]
+Vectors = list[EmbeddingRequestOutput]
 
 # Inputs of one piece of a stream, and how many pieces may be under way; together they bound its memory.
 PIECE: Final = 1024
@@ -106,9 +109,7 @@ class LLM(Opened):
     @overload
     def embed(self, prompts: Any, *, output: Literal["numpy"], **more: Any) -> FloatArray: ...
     @overload
-    def embed(
-        self, prompts: Any, *, output: Literal["objects"] = "objects", **more: Any
-    ) -> list[EmbeddingRequestOutput]: ...
+    def embed(self, prompts: Any, *, output: Literal["objects"] = "objects", **more: Any) -> Vectors: ...
     def embed(
         self,
         prompts: Any,
@@ -137,9 +138,7 @@ class LLM(Opened):
     @overload
     def embed_query(self, prompts: Any, *, output: Literal["numpy"], **more: Any) -> FloatArray: ...
     @overload
-    def embed_query(
-        self, prompts: Any, *, output: Literal["objects"] = "objects", **more: Any
-    ) -> list[EmbeddingRequestOutput]: ...
+    def embed_query(self, prompts: Any, *, output: Literal["objects"] = "objects", **more: Any) -> Vectors: ...
     def embed_query(self, prompts: Any, **more: Any) -> list[EmbeddingRequestOutput] | FloatArray:
         """`embed` with the checkpoint's prompt for queries before each text, if it has one.
 
@@ -153,9 +152,7 @@ class LLM(Opened):
     @overload
     def embed_document(self, prompts: Any, *, output: Literal["numpy"], **more: Any) -> FloatArray: ...
     @overload
-    def embed_document(
-        self, prompts: Any, *, output: Literal["objects"] = "objects", **more: Any
-    ) -> list[EmbeddingRequestOutput]: ...
+    def embed_document(self, prompts: Any, *, output: Literal["objects"] = "objects", **more: Any) -> Vectors: ...
     def embed_document(self, prompts: Any, **more: Any) -> list[EmbeddingRequestOutput] | FloatArray:
         """`embed_query` for documents: the first prompt of `document`, `passage` and `corpus` that there is."""
         answers: list[EmbeddingRequestOutput] | FloatArray
@@ -245,6 +242,12 @@ class LLM(Opened):
         options.check_served("sparse", self.recipe)
         outcome = self.start(prompts, "sparse", **more).finish(use_tqdm)
         return sparse_answer(outcome, self.recipe, self.engine.tokenizer, output)
+
+    def embed_all(self, prompts: Any, *, use_tqdm: UseTqdm = True, **more: Any) -> list[HybridRequestOutput]:
+        """Vector, sparse vector and token vectors of each prompt by one forward (BGE-M3); `more` as in `embed`."""
+        options.check_served("hybrid", self.recipe)
+        outcome = self.start(prompts, "hybrid", **more).finish(use_tqdm)
+        return hybrid_outputs(outcome, self.recipe, self.engine.tokenizer)
 
     def classify(self, prompts: Any, *, use_tqdm: UseTqdm = True, **more: Any) -> list[ClassificationRequestOutput]:
         """One value per label for each prompt, in order.
@@ -360,7 +363,7 @@ class LLM(Opened):
         Args:
             more: `pooling_params`, `lora_request`, `tokenization_kwargs`, `chat_template`, and the fields of
                 `uses.score.Options`: `use_activation`, `max_tokens_per_query`, `max_tokens_per_doc`, `score_type`,
-                `instruction`.
+                `weights`, `instruction`.
 
         Raises:
             UnsupportedTask: The model cannot score.

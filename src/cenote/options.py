@@ -74,6 +74,7 @@ _POOLING_NAMES: Final[Mapping[str, Mapping[str, str]]] = {
     "classify": _CLASSIFY,
     "token_classify": _CLASSIFY,
     "sparse": {},
+    "hybrid": _EMBED,
 }
 
 
@@ -104,12 +105,17 @@ def _is_harmless(value: Any) -> bool:
     return value is not True and value in _HARMLESS
 
 
-_CALLED: Final = {"embed": "Embedding", "classify": "Classification", "sparse": "Sparse embedding"}
+_CALLED: Final = {
+    "embed": "Embedding",
+    "classify": "Classification",
+    "sparse": "Sparse embedding",
+    "hybrid": "Hybrid embedding",
+}
 
 
 def check_served(task: str, recipe: Recipe) -> None:
     """Raise `UnsupportedTask`, in the reference's words, where a model cannot be read as `task`."""
-    if task not in recipe.tasks:
+    if not find(task).serves(recipe):
         raise UnsupportedTask(
             f"{_CALLED[task]} API is not supported by this model.",
             allowed=f"Supported tasks of {recipe.name}: {recipe.tasks}",

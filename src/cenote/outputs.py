@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .errors import BadInput, CenoteError
+from .types import FloatArray
 
 if TYPE_CHECKING:
     import torch
@@ -68,6 +69,25 @@ class SparseEmbeddingOutput:
 
     def __repr__(self) -> str:
         return f"SparseEmbeddingOutput(active={len(self.indices)}, size={self.size})"
+
+
+@dataclass(slots=True, repr=False, eq=False)
+class HybridOutput:
+    """All that one forward gives of a text.
+
+    Args:
+        embedding: Its vector, float32 `[E]`.
+        sparse: Its sparse vector.
+        token_embeddings: Vectors of its tokens, all but the first, float32 `[n, C]`.
+    """
+
+    embedding: FloatArray
+    sparse: SparseEmbeddingOutput
+    token_embeddings: FloatArray
+
+    def __repr__(self) -> str:
+        sizes = f"embedding={self.embedding.shape}, token_embeddings={self.token_embeddings.shape}"
+        return f"HybridOutput({sizes}, sparse={self.sparse!r})"
 
 
 @dataclass(slots=True, repr=False)
@@ -192,6 +212,12 @@ class ClassificationRequestOutput(RequestOutput[ClassificationOutput]):
 
 class SparseEmbeddingRequestOutput(RequestOutput[SparseEmbeddingOutput]):
     """The answer of `LLM.embed_sparse`."""
+
+    __slots__ = ()
+
+
+class HybridRequestOutput(RequestOutput[HybridOutput]):
+    """The answer of `LLM.embed_all`."""
 
     __slots__ = ()
 

@@ -14,6 +14,7 @@ from . import (
     implementation,
     label_tokens,
     limits,
+    m3,
     pairing,
     pooler,
     prompting,
@@ -30,7 +31,7 @@ from .modules import routing
 from .modules.late_interaction import LateInteraction, stanford
 from .modules.routing import Routing
 from .sparse import Sparse
-from .steps import MaskedLM, Nature, Pooling, PresentWords, Step, WordWeights
+from .steps import Dense, MaskedLM, Nature, Pooling, PresentWords, Step, WordWeights
 from .tasks import TASKS, embed, find
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class Recipe:
         classifier: What its logits mean; None for an embedder.
         masked_lm: Its masked-language-model head; None where it has none or nothing reads it.
         sparse: What makes its sparse rows; None where it has none.
+        multi_vector: What makes vectors of tokens, all but the first; None where they are made as a text's are.
         dimensions: Size that rows are cut to where a request names none; None for the full size.
         max_embed_len: Longest input of the embedding routes in tokens; None for `max_len`.
         late_interaction: How a late-interaction model reads queries and documents; None for any other model.
@@ -115,6 +117,7 @@ class Recipe:
     late_interaction: LateInteraction | None
     masked_lm: MaskedLM | None
     sparse: Sparse | None
+    multi_vector: Dense | None
     chat_template: str | None
     pair_template: str | None
     default_task: str
@@ -159,6 +162,7 @@ class Recipe:
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _NOT_TOLD}
         values["masked_lm"] = None if self.masked_lm is None else self.masked_lm.decoder
         values["sparse"] = None if self.sparse is None else f"{self.sparse.size} dimensions, {self.sparse.step}"
+        values["multi_vector"] = self.multi_vector and self.multi_vector.out_features
         values["pooling"] = (
             " and ".join(self.pooling.modes) if self.pooling else "bag" if "embed" in self.tasks else None
         )
@@ -189,16 +193,15 @@ def _resolved(checkpoint: Checkpoint, listed: st.Modules | None, settings: Model
     from . import models, weights
 
     transformer = _backbone(checkpoint, listed, settings)
-    raw = transformer.config
     tokenizer = open_checkpoint(settings.tokenizer) if settings.tokenizer else transformer
     sources: dict[str, str] = {"architecture": "config.json: architectures", "model_type": "config.json: model_type"}
     architecture, model, whose = served = implementation.implemented(transformer, tokenizer, settings, sources)
     settings_st: Mapping[str, Any] = listed.settings if listed else {}
-    name = str((raw.get("architectures") or [""])[0])
     kind, classifier = _converted(listed, transformer, tokenizer, served, settings, sources)
-    nature, asked = model.nature, settings.pooler_config
+    nature, asked, raw = model.nature, settings.pooler_config, transformer.config
+    name = str((raw.get("architectures") or [""])[0])
     late = None if classifier else listed.late_interaction if listed else stanford(transformer)
-    words = _words(not (listed or classifier or late), listed, architecture, name, model, transformer, sources)
+    words = _words(not (classifier or late), listed, architecture, name, model, transformer, tokenizer, sources)
     steps, normalize = pooler.steps(listed, late, classifier, words.alone, transformer, nature, asked, sources)
     prompts, default_prompt = _prompts(settings_st, raw, late, sources)
     _say_sources(listed, nature, sources)
@@ -232,6 +235,7 @@ def _resolved(checkpoint: Checkpoint, listed: st.Modules | None, settings: Model
         late_interaction=late,
         masked_lm=words.masked_lm,
         sparse=words.sparse,
+        multi_vector=words.multi_vector,
         chat_template=chat_template,
         pair_template=pairing.template_of(transformer, listed, classifier, chat_template, sources),
         default_task="",
@@ -279,18 +283,25 @@ def _chat_template(settings: ModelSettings, sources: dict[str, str]) -> str | No
 
 
 def _words(
-    plain: bool,
+    embeds: bool,
     listed: st.Modules | None,
     architecture: Architecture,
     name: str,
     model: ModelConfig,
     transformer: Checkpoint,
+    tokenizer: Checkpoint,
     sources: dict[str, str],
 ) -> sparse.Reading:
     from . import weights
 
+    sources["multi_vector"] = "none: tokens have vectors as texts have them, if any"
+    beside = m3.find(transformer, tokenizer, model) if embeds else None
+    if beside is not None:
+        sources["masked_lm"] = "none: the checkpoint is no masked language model"
+        sources["sparse"], sources["multi_vector"] = m3.FILES
+        return sparse.Reading(sparse=beside.sparse, multi_vector=beside.vectors)
     is_stored = partial(weights.stores, transformer, architecture.PREFIXES)
-    return sparse.reading(plain, listed, name, model, is_stored, sources)
+    return sparse.reading(embeds and not listed, listed, name, model, is_stored, sources)
 
 
 def _say_sources(listed: st.Modules | None, nature: Nature, sources: dict[str, str]) -> None:

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from . import activations, fallback, lm_head, models, weights
 from .config import MachineSettings
 from .device import Plan, plan
 from .errors import CheckpointError
 from .layers.blocks import Hidden
-from .layers.heads import Classifier, Head, Heads, build, build_classifier
+from .layers.heads import Classifier, DenseLayer, Head, Heads, build, build_classifier, build_dense
 from .layers.linear import prepare, quantize
 from .layers.masked_lm import MaskedLMHead, build_masked_lm
 from .layers.packed import Packed, Wanted
 from .layers.pooling import Spans
-from .layers.sparse import SparseHead, build_sparse_code, build_splade
+from .layers.sparse import build_sparse_code, build_splade, build_token_weights
 from .layers.token_steps import TokenRows
 from .recipe import Recipe
 from .steps import (
@@ -31,6 +32,7 @@ from .steps import (
     SparseCode,
     Splade,
     Stages,
+    TokenWeights,
     WeightedLayerPooling,
     WordWeights,
     layers_read,
@@ -118,9 +120,10 @@ class Backbone:
             classifier=head if isinstance(head, Classifier) else None,
             masked_lm=masked_lm,
             sparse=self._load_sparse(recipe, masked_lm, pooled),
+            multi_vector=self._load_multi_vector(recipe),
         )
 
-    def _load_sparse(self, recipe: Recipe, masked_lm: MaskedLMHead | None, pooled: Head | None) -> SparseHead | None:
+    def _load_sparse(self, recipe: Recipe, masked_lm: MaskedLMHead | None, pooled: Head | None) -> nn.Module | None:
         step = recipe.sparse.step if recipe.sparse else None
         if isinstance(step, Splade):
             assert masked_lm is not None
@@ -129,7 +132,16 @@ class Backbone:
             assert pooled is not None
             tensors = dict(weights.stored_tensors(recipe.checkpoint, step.path))
             return build_sparse_code(step, pooled, tensors, self.device)
+        if isinstance(step, TokenWeights):
+            return build_token_weights(step, weights.stored_file(recipe.transformer, step.path), self.device)
         return None
+
+    def _load_multi_vector(self, recipe: Recipe) -> DenseLayer | None:
+        step = recipe.multi_vector
+        if step is None:
+            return None
+        stored = weights.stored_file(recipe.transformer, step.path)
+        return build_dense(step, {f"linear.{name}": tensor for name, tensor in stored.items()}, self.device)
 
     def _load_steps(self, recipe: Recipe) -> Head:
         tensors: dict[str, Iterable[tuple[str, Tensor]]] = {}
@@ -168,7 +180,8 @@ class Backbone:
         skip = np.where([which == "all" for which in wanted], batch.skip, 0).astype(np.int32)
         spans = Spans.of(bounds_S1, torch.from_numpy(skip).to(self.device), len(hidden.last_QD))
         layers = {number: packed.of_kept(rows_TD) for number, rows_TD in hidden.layers.items()}
-        return TokenRows(hidden.last_QD, packed.of_kept(packed.ids_T), layers, spans)
+        ids_Q = packed.of_kept(packed.ids_T)
+        return TokenRows(hidden.last_QD, ids_Q, layers, replace(spans, ids_Q=ids_Q))
 
     def _stepped(self, tokens: TokenRows, route: str) -> TokenRows:
         pooled = self._heads[route].pooled

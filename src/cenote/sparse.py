@@ -11,7 +11,7 @@ import numpy as np
 from .errors import CheckpointError
 from .modules import Modules
 from .modules.sparse import SparseModules
-from .steps import MaskedLM, PresentWords, SparseCode, SparseStep, Splade
+from .steps import Dense, MaskedLM, PresentWords, SparseCode, SparseStep, Splade
 from .types import FloatArray, InputType, IntArray
 
 if TYPE_CHECKING:
@@ -53,11 +53,13 @@ class Reading(NamedTuple):
         masked_lm: Its masked-language-model head.
         sparse: What makes its sparse rows.
         alone: Why it makes no other vectors, or None where it does.
+        multi_vector: What makes vectors of its tokens, where those are not made as a text's are.
     """
 
     masked_lm: MaskedLM | None = None
     sparse: Sparse | None = None
     alone: str | None = None
+    multi_vector: Dense | None = None
 
 
 def reading(

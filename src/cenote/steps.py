@@ -277,7 +277,22 @@ class Nature:
 
 Step: TypeAlias = Pooling | Bag | Dense | LayerNorm | Normalize | WeightedLayerPooling | CNN | LSTM | WordWeights
 
-SparseStep: TypeAlias = Splade | SparseCode | PresentWords
+
+@dataclass(frozen=True, slots=True)
+class TokenWeights:
+    """One value of each token, none below 0; the largest where a token stands more than once.
+
+    Args:
+        without: Ids that have none.
+        path: The file of the linear layer that makes them.
+    """
+
+    in_features: int
+    without: tuple[int, ...]
+    path: str = field(default="", repr=False)
+
+
+SparseStep: TypeAlias = Splade | SparseCode | PresentWords | TokenWeights
 
 Stages: TypeAlias = tuple[Stage | StageNorm, ...]
 """A classifier, from its first stage, which is linear, to its last, which gives one value per label."""

@@ -8,6 +8,7 @@ memory map and costs no memory of its own.
 from __future__ import annotations
 
 import json
+import pickle
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -58,6 +59,25 @@ def stored_tensor(checkpoint: Checkpoint, name: str) -> Tensor:
         if stored == name:
             return tensor
     raise WeightMismatch(f"{checkpoint.name} has no tensor {name}.", fix="Fetch the checkpoint again.")
+
+
+def stored_file(checkpoint: Checkpoint, name: str) -> dict[str, Tensor]:
+    """Names and tensors of one pickled file, which is read without running any code in it.
+
+    Raises:
+        CheckpointError: It holds something else.
+    """
+    try:
+        loaded = torch.load(checkpoint.folder / name, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise _no_tensors(checkpoint, name) from error
+    if not isinstance(loaded, dict) or not all(isinstance(tensor, Tensor) for tensor in loaded.values()):
+        raise _no_tensors(checkpoint, name)
+    return loaded
+
+
+def _no_tensors(checkpoint: Checkpoint, name: str) -> CheckpointError:
+    return CheckpointError(f"{name} of {checkpoint.name} is no file of tensors.", fix="Fetch it again.")
 
 
 def stored_shapes(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:

@@ -11,6 +11,7 @@ import orjson
 import pytest
 
 from cenote.server.pooling import PoolingResponse
+from support.m3 import m3_folder
 from support.rows import BATCH_LIMIT, assert_equal
 from support.sparse_folders import sparse_folder
 from support.texts import short_texts
@@ -50,6 +51,18 @@ def test_input_types_choose_the_route_of_a_router(tmp_path: Path) -> None:
         body = router.post("/pooling", input=TEXTS, input_type=input_type).json()
         offline = router.llm.embed_sparse(TEXTS, input_type=input_type, use_tqdm=False)
         assert [item["data"]["indices"] for item in body["data"]] == [out.outputs.indices for out in offline]
+    next(serve, None)
+
+
+def test_hybrid_scores_take_weights(tmp_path: Path) -> None:
+    serve = serving("m3", m3_folder(tmp_path))
+    m3 = next(serve)
+    asked: dict[str, Any] = {"score_type": "hybrid", "weights": [1, 0.5, 2]}
+    body = m3.post("/score", queries=TEXTS[0], documents=TEXTS, **asked).json()
+    offline = m3.llm.score(TEXTS[0], TEXTS, use_tqdm=False, **asked)
+    assert_equal([[item["score"] for item in body["data"]]], [[out.outputs.score for out in offline]], BATCH_LIMIT)
+    refused = m3.ask("/score", queries="a", documents="b", score_type="hybrid", weights=[1])
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "weights")
     next(serve, None)
 
 

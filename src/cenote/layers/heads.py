@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -31,9 +30,6 @@ from .masked_lm import MaskedLMHead
 from .pooling import POOLS, Spans
 from .pooling import find as find_pooling
 from .token_steps import Convolutions, Recurrent, TokenRows, WeightedLayers, WeightedWords
-
-if TYPE_CHECKING:
-    from .sparse import SparseHead
 
 NORM_EPS = 1e-12
 """Smallest length that a vector is divided by, so that the zero vector stays zero."""
@@ -175,13 +171,15 @@ class Heads:
         pooled: The steps of `modules.json`; None for a classifier.
         classifier: Rows to logits; None for an embedder.
         masked_lm: Rows to logits of words; None where there is no such head.
-        sparse: Hidden states to sparse rows; None where there are none.
+        sparse: Hidden states to sparse rows, `(hidden_QD, spans) -> Ragged`; None where there are none.
+        multi_vector: Rows of tokens to vectors of theirs; None where those are made as a text's are.
     """
 
     pooled: Head | None = None
     classifier: Classifier | None = None
     masked_lm: MaskedLMHead | None = None
-    sparse: SparseHead | None = None
+    sparse: nn.Module | None = None
+    multi_vector: DenseLayer | None = None
 
 
 def build_classifier(
@@ -230,6 +228,16 @@ def build(steps: Sequence[Step], tensors: Mapping[str, Iterable[tuple[str, Tenso
         fill(f"{type(step).__name__} in {step.path!r}", layer, dict(tensors.get(step.path, ())))
     prepare(head)
     return head.eval()
+
+
+def build_dense(step: Dense, tensors: Mapping[str, Tensor], device: torch.device) -> DenseLayer:
+    """Make one linear layer and its activation, and fill it; arguments as of `build`, and errors."""
+    with torch.device("meta"):
+        layer = DenseLayer(step)
+    layer = layer.to_empty(device=device)
+    fill(f"{type(step).__name__} in {step.path!r}", layer, tensors)
+    prepare(layer)
+    return layer.eval()
 
 
 def activation_of(dotted: str) -> nn.Module:

@@ -27,6 +27,7 @@ class Spans:
         ends_S: One past its last row, int64.
         index_Q: Index of each row inside its sequence, counted with skipped tokens, int64.
         weights_S1: What means divide by where words have weights; None for the number of tokens that count.
+        ids_Q: Token id of each row; None where rows are not those of tokens.
     """
 
     firsts_S: Tensor
@@ -34,11 +35,12 @@ class Spans:
     ends_S: Tensor
     index_Q: Tensor
     weights_S1: Tensor | None = None
+    ids_Q: Tensor | None = None
 
     def of_seqs(self, seqs: Tensor) -> Spans:
         """The spans of some sequences, in ascending order; the rows stay where they are."""
         weights = None if self.weights_S1 is None else self.weights_S1[seqs]
-        return Spans(self.firsts_S[seqs], self.starts_S[seqs], self.ends_S[seqs], self.index_Q, weights)
+        return Spans(self.firsts_S[seqs], self.starts_S[seqs], self.ends_S[seqs], self.index_Q, weights, self.ids_Q)
 
     @property
     def lengths(self) -> Tensor:

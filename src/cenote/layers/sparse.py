@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..steps import SparseCode, Splade
+from ..steps import SparseCode, Splade, TokenWeights
 from .heads import NORM_EPS, Head, fill
 from .linear import Linear, prepare
 from .masked_lm import MaskedLMHead
@@ -18,6 +18,7 @@ from .pooling import Ragged, Spans
 STANDARD_EPS = 1e-5
 """Added to the deviation that rows are divided by."""
 
+_MOST_WORDS = 2**24
 _DECODER = "decoder.linear.weight"
 _COUNTER = "stats_last_nonzero"
 
@@ -113,6 +114,46 @@ class Coded(nn.Module):
         """`[Q, D]` to `[S, V]`."""
         codes_SV: Tensor = self.layer(self.pooled(hidden_QD, spans))
         return codes_SV
+
+
+class TokenWeightsHead(nn.Module):
+    """Hidden states to sparse rows of the tokens that stand in a text (BGE-M3, arXiv 2402.03216)."""
+
+    def __init__(self, step: TokenWeights) -> None:
+        super().__init__()
+        self.linear = Linear(step.in_features, 1, activation="relu")
+        self.without = step.without
+
+    def forward(self, hidden_QD: Tensor, spans: Spans) -> Ragged:
+        """As `SparseHead.forward`; of a token that stands there more than once the largest value."""
+        assert spans.ids_Q is not None
+        lengths_S, ids_T = spans.lengths, spans.rows(spans.ids_Q).long()
+        weights_T = self.linear(spans.rows(hidden_QD).float())[:, 0]
+        seqs_T = torch.repeat_interleave(torch.arange(len(lengths_S), device=ids_T.device), lengths_S)
+        counts_T = (weights_T > 0) & ~torch.isin(ids_T, ids_T.new_tensor(self.without))
+        # A text and a token as one number: by text, then by token.
+        both_n, place = torch.unique(seqs_T[counts_T] * _MOST_WORDS + ids_T[counts_T], return_inverse=True)
+        largest_n = torch.zeros(len(both_n), device=weights_T.device)
+        largest_n.scatter_reduce_(0, place, weights_T[counts_T], "amax")
+        pairs_n2 = torch.stack([(both_n % _MOST_WORDS).float(), largest_n], dim=1)
+        return Ragged(pairs_n2, torch.bincount(both_n // _MOST_WORDS, minlength=len(lengths_S)))
+
+
+def build_token_weights(step: TokenWeights, tensors: Mapping[str, Tensor], device: torch.device) -> TokenWeightsHead:
+    """Weights of tokens.
+
+    Args:
+        tensors: `weight` and `bias` of the linear layer.
+
+    Raises:
+        WeightMismatch: One is missing, or has another shape.
+    """
+    with torch.device("meta"):
+        head = TokenWeightsHead(step)
+    head = head.to_empty(device=device)
+    fill(f"{type(step).__name__} in {step.path!r}", head, {f"linear.{name}": tensors[name] for name in tensors})
+    prepare(head)
+    return head.eval()
 
 
 def build_splade(step: Splade, masked_lm: MaskedLMHead) -> SparseHead:

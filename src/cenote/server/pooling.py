@@ -158,7 +158,7 @@ def _check_sparse(body: PoolingRequest) -> None:
 
 def _sparse(outcome: Outcome, engine: Engine) -> list[dict[str, Any]]:
     assert engine.recipe.sparse is not None
-    vectors = sparse_vectors(outcome, engine.recipe.sparse, engine.tokenizer)
+    vectors = sparse_vectors(outcome.rows, engine.recipe.sparse, engine.tokenizer)
     return [
         {"index": at, "object": "pooling", "data": {"indices": v.indices, "values": v.values, "tokens": v.tokens}}
         for at, v in enumerate(vectors)

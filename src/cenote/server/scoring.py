@@ -42,6 +42,10 @@ Texts: TypeAlias = Annotated[
 ]
 MaxTokens: TypeAlias = Annotated[int, Meta(description="Cut to so many tokens before pairing; unset or 0, no cut.")]
 
+Weights: TypeAlias = Annotated[
+    list[float], Meta(description="Of a hybrid score's parts: by dense, sparse and token vectors. Unset, equal ones.")
+]
+
 
 class ScoringFields(CallFields, kw_only=True):
     """How pairs are scored."""
@@ -52,6 +56,7 @@ class ScoringFields(CallFields, kw_only=True):
         None
     )
     score_type: Annotated[ScoreType, Meta(description="Unset, what the model is.")] | None = None
+    weights: Weights | None = None
 
 
 class ScoreRequest(ScoringFields, kw_only=True):
@@ -304,6 +309,7 @@ def _options(engine: Engine, body: ScoringFields, notes: Notes) -> score.Options
         max_tokens_per_query=body.max_tokens_per_query or 0,
         max_tokens_per_doc=body.max_tokens_per_doc or 0,
         score_type=body.score_type,
+        weights=body.weights,
         template_kwargs=variables,
         instruction=(body.instruction or None) if shows else None,
     )

@@ -25,6 +25,10 @@ TASKS = ("embed", "classify", "token_embed", "token_classify", "sparse")
 """Names of the tasks, in the order in which a checkpoint's default is looked for."""
 
 
+COMPOSITE = ("hybrid",)
+"""Several tasks read off one forward, for methods of their own; no request names them."""
+
+
 class Params(Protocol):
     """Per-request options of a task; frozen."""
 
@@ -67,6 +71,6 @@ def find(name: str) -> Task:
     Raises:
         UnsupportedTask: There is no such task.
     """
-    if name not in TASKS:
+    if name not in (*TASKS, *COMPOSITE):
         raise UnsupportedTask(f"Unsupported task: {name!r}", allowed=f"Supported tasks: {TASKS}", param="task")
     return cast(Task, importlib.import_module(f"{__name__}.{name}"))

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 NAME: Final = "token_embed"
 _RAW: Final = "raw"
+_AS_EMBED: Final = "embed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +39,12 @@ class Params(embed.Params):
             at unit length; at least 1.
         raw: Give the rows that would be pooled, of all tokens of a plain text: no step after that, no unit length, no
             marks of late interaction.
+        as_embed: Whether tokens have vectors as texts have them, even where the checkpoint has a layer for tokens.
     """
 
     pool_factor: float | None = None
     raw: bool = False
+    as_embed: bool = False
 
     def check(self, recipe: Recipe) -> None:
         """Raise `BadInput` where the checkpoint does not allow an option."""
@@ -78,7 +81,11 @@ def encode(
     """
     late = recipe.late_interaction
     if late is None or params.raw:
-        return embed.encode(recipe, tokenizer, inputs, params, length)
+        encoded = embed.encode(recipe, tokenizer, inputs, params, length)
+        if not _key(recipe, params) and recipe.multi_vector is not None:
+            # The layer for tokens was trained without the first one.
+            encoded = [replace(item, keep=np.arange(1, len(item.ids), dtype=np.int32)) for item in encoded]
+        return encoded
     limit = recipe.max_len if length.limit is None else min(length.limit, recipe.max_len)
     role = prompting.role(params.input_type)
     width = late.width(role)
@@ -106,10 +113,14 @@ def encode(
 
 
 def read_key(recipe: Recipe, params: Params) -> ReadKey:
-    """Raw or not; raises `BadInput` where a request names a pooling."""
+    """Raw or not, by the layer for tokens or not; raises `BadInput` where a request names a pooling."""
     if params.pooling is not None:
         raise BadInput(f"pooling={params.pooling!r}, but the task is {NAME}.", fix="Leave it out.", param="pooling")
-    return ReadKey(NAME, _RAW if params.raw else "", route=prompting.route(recipe, params.input_type))
+    return ReadKey(NAME, _key(recipe, params), route=prompting.route(recipe, params.input_type))
+
+
+def _key(recipe: Recipe, params: Params) -> str:
+    return _RAW if params.raw else _AS_EMBED if params.as_embed and recipe.multi_vector is not None else ""
 
 
 def rows_needed(recipe: Recipe, key: ReadKey) -> Literal["first", "last", "all"]:
@@ -121,7 +132,11 @@ def read(heads: Heads, hidden_QD: torch.Tensor, spans: Spans, key: ReadKey) -> R
     """Hidden states to rows, `[n, E]` for each span, not yet normalised; a prompt's tokens have rows too."""
     assert heads.pooled is not None
     rows_QD = spans.rows(hidden_QD)
-    return spans.ragged(rows_QD.float() if key.pooling == _RAW else heads.pooled.after_pooling(rows_QD))
+    if key.pooling == _RAW:
+        return spans.ragged(rows_QD.float())
+    if heads.multi_vector is not None and not key.pooling:
+        return spans.ragged(heads.multi_vector(rows_QD.float()))
+    return spans.ragged(heads.pooled.after_pooling(rows_QD))
 
 
 def shape(recipe: Recipe, rows: FloatArray, params: Params) -> FloatArray:

@@ -83,7 +83,7 @@ def plan(text: str | Sequence[str], spans: Sequence[Span] | None, unit: Unit, se
 def params(asked: embed.Params) -> token_embed.Params:
     """How the tokens are read: their vectors are finished after they were averaged."""
     given = {field.name: getattr(asked, field.name) for field in fields(asked)}
-    return token_embed.Params(**{**given, "normalize": False})
+    return token_embed.Params(**{**given, "normalize": False, "as_embed": True})
 
 
 def finish(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import numpy as np
 
@@ -15,21 +15,23 @@ from .. import pairing
 from ..activations import INCREASING, activate
 from ..errors import BadInput, UnsupportedTask
 from ..outputs import RerankResult
-from ..tasks import classify, embed, sparse, token_embed
+from ..tasks import classify, embed, find, hybrid, sparse, token_embed
 from ..types import FloatArray, Input, InputType, Outcome, Pair
-from .similarity import LATE_SIMILARITIES, SIMILARITIES, of_sparse
+from .similarity import LATE_SIMILARITIES, SIMILARITIES, mean_max_sim, of_sparse
 
 if TYPE_CHECKING:
     from ..recipe import Recipe
     from ..tokenizer import Tokenizer
 
-ScoreType = Literal["bi-encoder", "cross-encoder", "late-interaction", "sparse"]
+ScoreType = Literal["bi-encoder", "cross-encoder", "late-interaction", "sparse", "hybrid"]
 _TASKS: dict[ScoreType, str] = {
     "bi-encoder": "embed",
     "cross-encoder": "classify",
     "late-interaction": "token_embed",
     "sparse": "sparse",
+    "hybrid": "hybrid",
 }
+_NUM_PARTS: Final = 3
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class Options:
         max_tokens_per_query, max_tokens_per_doc: Texts are cut to so many tokens before they are paired; 0 for
             no cut.
         score_type: Overrides what the checkpoint is.
+        weights: Of the parts of a hybrid score: those by vectors of texts, by sparse vectors and by vectors of tokens;
+            the score is their weighted mean. None for equal ones.
         template: Makes one text of a pair for a cross-encoder, from messages of the roles `query` and `document`; wins
             over the checkpoint's own.
         template_kwargs: Variables of the template.
@@ -55,6 +59,7 @@ class Options:
     max_tokens_per_query: int = 0
     max_tokens_per_doc: int = 0
     score_type: ScoreType | None = None
+    weights: Sequence[float] | None = None
     template: str | None = None
     template_kwargs: dict[str, Any] | None = None
     instruction: str | None = None
@@ -84,7 +89,7 @@ class Plan:
         groups: What runs.
         first, second: Positions among the inputs of all groups for each pair; equal where one input is the pair.
         score_type: How rows become scores.
-        use_activation: As in `Options`.
+        use_activation, weights: As in `Options`.
     """
 
     task: str
@@ -93,6 +98,7 @@ class Plan:
     second: Sequence[int]
     score_type: ScoreType
     use_activation: bool | None
+    weights: Sequence[float] | None = None
 
     @property
     def num_pairs(self) -> int:
@@ -134,7 +140,7 @@ def score_type(recipe: Recipe, wanted: ScoreType | None = None) -> ScoreType:
     if wanted is not None:
         if wanted not in _TASKS:
             raise BadInput(f"score_type={wanted!r}.", allowed=f"It is {', '.join(_TASKS)}.", param="score_type")
-        if _TASKS[wanted] not in recipe.tasks:
+        if not find(_TASKS[wanted]).serves(recipe):
             allowed = f"Its tasks are {recipe.tasks}."
             raise UnsupportedTask(f"{recipe.name} is no {wanted}.", allowed=allowed, param="score_type")
         if wanted != "cross-encoder":
@@ -198,7 +204,7 @@ def plan(recipe: Recipe, tokenizer: Tokenizer, data_1: Any, data_2: Any, options
         or (how == "sparse" and recipe.sparse and recipe.sparse.words)
     )
     groups = [Group(texts, replace(params, input_type=side) if has_sides else params, side) for texts, side in sides]
-    return Plan(_TASKS[how], groups, first, second, how, options.use_activation)
+    return Plan(_TASKS[how], groups, first, second, how, options.use_activation, _weights(how, options.weights))
 
 
 def finish(recipe: Recipe, planned: Plan, outcome: Outcome) -> Scores:
@@ -222,7 +228,13 @@ def finish(recipe: Recipe, planned: Plan, outcome: Outcome) -> Scores:
         name = recipe.sparse.similarity
         scores = np.array([of_sparse(rows[a], rows[b], name) for a, b in pairs], np.float32)
         return Scores(scores, scores)
-    similarity = LATE_SIMILARITIES[recipe.similarity if recipe.late_interaction else "maxsim"]
+    if planned.score_type == "hybrid":
+        apart = [hybrid.parts(row) for row in rows]
+        scores = np.array([_mixed(apart[a], apart[b], planned.weights) for a, b in pairs], np.float32)
+        return Scores(scores, scores)
+    # What scores tokens beside whole texts was trained with means over the tokens of queries.
+    usual = "maxsim" if recipe.multi_vector is None else "meanmaxsim"
+    similarity = LATE_SIMILARITIES[recipe.similarity if recipe.late_interaction else usual]
     scores = np.array([similarity(rows[a], rows[b]) for a, b in pairs], np.float32)
     return Scores(scores, scores)
 
@@ -261,7 +273,31 @@ def tokens_of(planned: Plan, outcome: Outcome, pair: int, pad_id: int | None) ->
     return [*first, *between, *outcome.encoded[planned.second[pair]].ids.tolist()]
 
 
+def _weights(how: ScoreType, given: Any) -> Sequence[float] | None:
+    if given is None:
+        return None
+    if how != "hybrid":
+        raise BadInput(f"weights was given, but the score is that of a {how}.", fix="Leave it out.", param="weights")
+    numbers = [float(one) for one in given if isinstance(one, (int, float)) and not isinstance(one, bool) and one >= 0]
+    if len(numbers) != _NUM_PARTS or len(given) != _NUM_PARTS or not 0 < sum(numbers) < float("inf"):
+        allowed = "Three numbers of at least 0, not all 0: of dense, sparse and token vectors."
+        raise BadInput(f"weights={given!r}.", allowed=allowed, param="weights")
+    return numbers
+
+
+def _mixed(query: hybrid.Parts, document: hybrid.Parts, weights: Sequence[float] | None) -> float:
+    """The weighted mean of three scores, as the makers of BGE-M3 mix them."""
+    parts = (
+        float(SIMILARITIES["dot"](query.vector_E[None], document.vector_E[None])[0]),
+        of_sparse(query.pairs_n2, document.pairs_n2, "dot"),
+        mean_max_sim(query.tokens_ND, document.tokens_ND),
+    )
+    return float(np.average(parts, weights=weights))
+
+
 def _params(how: ScoreType, options: Options) -> embed.Params | sparse.Params:
+    if how == "hybrid" and options.use_activation is not None:
+        raise BadInput("use_activation was given for a hybrid score.", fix="Leave it out.", param="use_activation")
     if how != "sparse":
         kind: type[embed.Params] = token_embed.Params if how == "late-interaction" else embed.Params
         return kind(
