@@ -20,13 +20,12 @@ def test_what_is_decided_is_what_was_decided(name: str, tmp_path: Path) -> None:
     assert said(name, tmp_path / "m") == kept, "run `PYTHONPATH=src:tests python -m doors.inspected` and read the diff"
 
 
-def test_the_page_of_tasks_is_what_there_is() -> None:
-    path = Path(__file__).parents[2] / "docs" / "make_tasks.py"
-    spec = importlib.util.spec_from_file_location("make_tasks", path)
+@pytest.mark.parametrize("name", ["tasks", "models"])
+def test_a_page_is_what_there_is(name: str) -> None:
+    path = Path(__file__).parents[2] / "docs" / f"make_{name}.py"
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
-    make_tasks = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(make_tasks)
-    assert path.with_name("tasks.md").read_text(encoding="utf-8") == make_tasks.page(), (
-        "run `python docs/make_tasks.py`"
-    )
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    assert path.with_name(f"{name}.md").read_text(encoding="utf-8") == made.page(), f"run `python docs/{path.name}`"
