@@ -169,6 +169,9 @@ class MachineSettings:
     keep_freed_memory: bool = setting(
         True, "Keep freed activations in the process for the next batch (Linux, CPU): faster, up to 256 MiB more."
     )
+    share_prefixes: bool = setting(
+        True, "Compute once what texts of a batch begin with alike (language models that look back only, on the CPU)."
+    )
     max_call_tokens: int = setting(
         0, "Most tokens of one call or request, taken as a fourth of its bytes before any work; 0 is no limit."
     )

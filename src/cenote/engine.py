@@ -271,7 +271,7 @@ class Engine:
                 if isinstance(end, Failed):
                     self._fail(end)
                 else:
-                    self.stats.batch_ended(len(end.batch), sum(p.num_tokens for p in end.batch))
+                    self.stats.batch_ended(len(end.batch), sum(p.num_tokens for p in end.batch), end.num_shared)
                     self._keep(end)
         finally:
             with self._shared.work:

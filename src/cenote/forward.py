@@ -10,6 +10,7 @@ import numpy as np
 
 from .call import Call
 from .errors import ForwardFailed, NotFinite
+from .prefixes import share
 from .scheduler import Pending
 from .types import Batch, FloatArray, Rows
 
@@ -21,11 +22,13 @@ class RunsBatches(Protocol):
         num_workers: How many threads should call `run`.
         threads_per_worker: Compute threads of each.
         max_batch_tokens: Token budget of a batch.
+        shares_prefixes: Whether what sequences of a batch begin with alike is to be computed once.
     """
 
     num_workers: int
     threads_per_worker: int
     max_batch_tokens: int
+    shares_prefixes: bool
 
     def run(self, batch: Batch) -> list[Rows]:
         """The rows of every sequence of `batch`; several threads may call it at once."""
@@ -33,10 +36,17 @@ class RunsBatches(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """Sequences that went through the model, and one row for each."""
+    """Sequences that went through the model, and one row for each.
+
+    Args:
+        batch: The sequences.
+        rows: Their rows.
+        num_shared: How many of their tokens begin another sequence of the batch too and were computed there.
+    """
 
     batch: Sequence[Pending[Call]]
     rows: FloatArray | list[FloatArray]
+    num_shared: int = 0
 
     def by_call(self) -> dict[Call, list[int]]:
         """Each call, and the positions of its sequences in the batch."""
@@ -73,7 +83,9 @@ def forward(runner: RunsBatches, batch: Sequence[Pending[Call]]) -> Iterator[End
     groups = _same(batch)
     firsts = [group[0] for group in groups]
     try:
-        answers = runner.run(Batch.pack([p.encoded for p in firsts], [p.read for p in firsts]))
+        packed = Batch.pack([p.encoded for p in firsts], [p.read for p in firsts])
+        packed = share(packed) if runner.shares_prefixes else packed
+        answers = runner.run(packed)
         _check(answers, len(firsts))
     except Exception as error:
         if len(batch) == 1:
@@ -84,7 +96,8 @@ def forward(runner: RunsBatches, batch: Sequence[Pending[Call]]) -> Iterator[End
         yield from forward(runner, batch[middle:])
         return
     for answer in answers:
-        yield from _sift(*_to_all([groups[seq] for seq in answer.seqs.tolist()], answer.rows))
+        num_shared = 0 if packed.shared is None else int(packed.shared[answer.seqs].sum())
+        yield from _sift(*_to_all([groups[seq] for seq in answer.seqs.tolist()], answer.rows), num_shared)
 
 
 def _same(batch: Sequence[Pending[Call]]) -> list[list[Pending[Call]]]:
@@ -110,15 +123,15 @@ def _to_all(
     return everyone, [row.copy() for row, group in zip(rows, groups, strict=True) for _ in group]
 
 
-def _sift(batch: Sequence[Pending[Call]], rows: FloatArray | list[FloatArray]) -> Iterator[End]:
+def _sift(batch: Sequence[Pending[Call]], rows: FloatArray | list[FloatArray], num_shared: int) -> Iterator[End]:
     finite = _are_finite(rows)
     if all(finite):
-        yield Answered(batch, rows)
+        yield Answered(batch, rows, num_shared)
         return
     good = [position for position, is_finite in enumerate(finite) if is_finite]
     if good:
         kept = rows[good] if isinstance(rows, np.ndarray) else [rows[position] for position in good]
-        yield Answered([batch[position] for position in good], kept)
+        yield Answered([batch[position] for position in good], kept, num_shared)
     for pending, is_finite in zip(batch, finite, strict=True):
         if not is_finite:
             yield Failed(pending, _not_finite(pending))

@@ -86,6 +86,9 @@ class Llama3:
 
 Rope: TypeAlias = Plain | Linear | Dynamic | Yarn | LongRope | Llama3
 
+BY_LENGTH: Final = (Dynamic, LongRope)
+"""The kinds whose angles depend on how long a text is."""
+
 
 def stated(raw: Mapping[str, Any], base: float) -> dict[str, Any]:
     """What a `config.json` says of its one kind of rotary positions, whichever keys it uses.

@@ -48,6 +48,9 @@ class Runner:
         recipe: What was decided about the checkpoint.
         machine: Device and budgets.
 
+    Attributes:
+        shares_prefixes: Whether what sequences of a batch begin with alike is to be computed once.
+
     Raises:
         WeightMismatch: Weights and architecture do not fit together.
         ConfigError: The device or the precision is not to be had.
@@ -65,6 +68,15 @@ class Runner:
             by_folder.setdefault(one.transformer.folder, {})[route] = one
         with torch.inference_mode():
             self._backbones = [Backbone(routes, machine) for routes in by_folder.values()]
+        # On a GPU the mask that this takes would keep PyTorch from its fastest attention. In int8 the last bit of a
+        # float decides which integer it becomes, so that a row would depend on its batch.
+        self.shares_prefixes = (
+            machine.share_prefixes
+            and len(self._backbones) == 1
+            and self._backbones[0].shares_prefixes
+            and self.device.type == "cpu"
+            and self.plan.quantization == "none"
+        )
 
     def run(self, batch: Batch) -> list[Rows]:
         """One forward of each backbone that the batch has sequences for.
@@ -90,6 +102,9 @@ class Backbone:
 
     Args:
         routes: Name of a route, "" where there are none -> its recipe; all have the same backbone.
+
+    Attributes:
+        shares_prefixes: Whether it can compute once what sequences begin with alike.
     """
 
     def __init__(self, routes: Mapping[str, Recipe], machine: MachineSettings) -> None:
@@ -102,6 +117,7 @@ class Backbone:
         self._layers = tuple({number for one in routes.values() for step in one.steps for number in layers_read(step)})
         if self._layers:
             self._check_layers()
+        self.shares_prefixes = self.recipe.model.nature.shares_prefixes and not self._layers
 
     def run(self, batch: Batch) -> list[Rows]:
         """One forward."""
@@ -173,15 +189,16 @@ class Backbone:
         return [by_key[key] for key in batch.reads]
 
     def _token_rows(self, batch: Batch, packed: Packed, wanted: Sequence[Wanted], hidden: Hidden) -> TokenRows:
-        bounds_S1 = packed.bounds.query_S1 if packed.kept is None else packed.kept.bounds.query_S1
+        bounds_S1 = packed.bounds.key_S1 if packed.kept is None else packed.kept.bounds.query_S1
+        last_QD = packed.of_kept(hidden.last_QD) if packed.kept is None else hidden.last_QD
         # A sequence of which one row was kept has nothing left to skip.
         if self.recipe.model.nature.bag:
             bounds_S1 = torch.arange(batch.num_seqs + 1, device=self.device)
         skip = np.where([which == "all" for which in wanted], batch.skip, 0).astype(np.int32)
-        spans = Spans.of(bounds_S1, torch.from_numpy(skip).to(self.device), len(hidden.last_QD))
+        spans = Spans.of(bounds_S1, torch.from_numpy(skip).to(self.device), len(last_QD))
         layers = {number: packed.of_kept(rows_TD) for number, rows_TD in hidden.layers.items()}
         ids_Q = packed.of_kept(packed.ids_T)
-        return TokenRows(hidden.last_QD, ids_Q, layers, replace(spans, ids_Q=ids_Q))
+        return TokenRows(last_QD, ids_Q, layers, replace(spans, ids_Q=ids_Q))
 
     def _stepped(self, tokens: TokenRows, route: str) -> TokenRows:
         pooled = self._heads[route].pooled

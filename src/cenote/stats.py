@@ -43,6 +43,7 @@ class Snapshot:
         requests: Calls that were admitted.
         inputs: Inputs of those calls.
         tokens: Tokens that went through the model.
+        shared_tokens: Those of them that were computed for another sequence of the batch, which begins alike.
         batches: Batches that went through the model.
         calls_by_end: How admitted calls ended: `ok`, or the kind of an error.
         errors: Errors by kind, of calls (refused ones too) and of single inputs of calls that went on.
@@ -59,6 +60,7 @@ class Snapshot:
     requests: int
     inputs: int
     tokens: int
+    shared_tokens: int
     batches: int
     calls_by_end: Mapping[str, int]
     errors: Mapping[str, int]
@@ -86,7 +88,7 @@ class Stats:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._lock = threading.Lock()
-        self._requests = self._inputs = self._tokens = self._batches = 0
+        self._requests = self._inputs = self._tokens = self._shared_tokens = self._batches = 0
         self._cache_hits = self._cache_misses = 0
         self._ends: Counter[str] = Counter()
         self._errors: Counter[str] = Counter()
@@ -116,11 +118,12 @@ class Stats:
         with self._lock:
             self._errors[kind] += 1
 
-    def batch_ended(self, num_seqs: int, num_tokens: int) -> None:
-        """A batch went through the model."""
+    def batch_ended(self, num_seqs: int, num_tokens: int, num_shared: int = 0) -> None:
+        """A batch went through the model, with `num_shared` of its tokens computed for other sequences."""
         with self._lock:
             self._batches += 1
             self._tokens += num_tokens
+            self._shared_tokens += num_shared
             self._tokens_per_batch.observe(num_tokens)
             self._seqs_per_batch.observe(num_seqs)
             self._rate.add(num_tokens)
@@ -145,6 +148,7 @@ class Stats:
                 requests=self._requests,
                 inputs=self._inputs,
                 tokens=self._tokens,
+                shared_tokens=self._shared_tokens,
                 batches=self._batches,
                 calls_by_end=dict(self._ends),
                 errors=dict(self._errors),

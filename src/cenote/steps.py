@@ -261,6 +261,8 @@ class Nature:
         logit_softcap: Bound that the logits of a language-model head are bent under, or None.
         masked_lm: The head of the family's masked language models; None where it has none.
         adapters: Name of each adapter that a text can be read with, and what is put before such a text.
+        shares_prefixes: Whether texts that begin alike may share the rows of that beginning: a token sees no later one,
+            its row does not depend on how long its text is, and attention goes by all bounds of `Packed`.
     """
 
     causal: bool = False
@@ -273,6 +275,7 @@ class Nature:
     logit_softcap: float | None = None
     masked_lm: MaskedLM | None = None
     adapters: tuple[tuple[str, str], ...] = ()
+    shares_prefixes: bool = False
 
 
 Step: TypeAlias = Pooling | Bag | Dense | LayerNorm | Normalize | WeightedLayerPooling | CNN | LSTM | WordWeights

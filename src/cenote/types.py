@@ -199,6 +199,9 @@ class Batch:
         attended: How many leading tokens of each sequence are attended to, int32 `[S]`; None where all are.
         keep: Of each sequence, as in `Encoded`; () where no sequence drops a row.
         adapters: Number of the adapter of each sequence, -1 for none, int32 `[S]`; None where none has one.
+        shared: How many leading tokens of each sequence begin an earlier one too and are computed there alone, int32
+            `[S]`; None where no sequence has any.
+        rows: Which of the computed rows is that of each token, int32 `[T]`; None where each token has its own.
     """
 
     ids: IntArray
@@ -209,6 +212,8 @@ class Batch:
     attended: IntArray | None = None
     keep: tuple[IntArray | None, ...] = ()
     adapters: IntArray | None = None
+    shared: IntArray | None = None
+    rows: IntArray | None = None
 
     @property
     def num_tokens(self) -> int:

@@ -15,7 +15,7 @@ from cenote import LLM, Pair
 from cenote.errors import BadInput, TooLong
 from support.classifiers import cross_encoder, predictions
 from support.fixtures import Tiny
-from support.parity import REFERENCE_LIMIT
+from support.parity import BATCH_LIMIT, REFERENCE_LIMIT
 from support.references import Float32, worst_error
 from support.rerankers import logits, modular, reranker
 from support.texts import short_texts
@@ -113,7 +113,8 @@ def test_a_vendors_model_scores_as_its_card_says(make: Make, name: str, tied: bo
     told = expected(folder, [prompt(QUERY, DOCUMENTS[0], "Be kind.")], tokens)
     assert worst_error(instructed, told) <= REFERENCE_LIMIT
     assert abs(instructed[0] - found[0].outputs.score) > 1e-4
-    assert [out.outputs.probs[0] for out in classes] == [out.outputs.score for out in found]
+    ours = [out.outputs.probs[0] for out in classes], [out.outputs.score for out in found]
+    assert worst_error(*ours) <= BATCH_LIMIT
 
 
 @pytest.mark.parametrize("name", VENDORS)
@@ -199,7 +200,7 @@ def test_a_classifier_made_of_a_reranker_keeps_the_vendors_prompt(tiny: Tiny, ma
     prompts = [qwen3(QUERY, document) for document in DOCUMENTS]
     assert [out.prompt_token_ids for out in found] == tokenizer(prompts, add_special_tokens=False)["input_ids"]
     # Who writes the prompt into the texts, as the model's card has it, gets it once.
-    assert written == [found[0].outputs.score]
+    assert worst_error(written, [found[0].outputs.score]) <= BATCH_LIMIT
 
 
 @pytest.mark.parametrize(
@@ -248,3 +249,18 @@ def test_an_instruction_without_a_place_is_refused(make: Make, tiny: Tiny) -> No
             llm.score("a", "b", use_tqdm=False, instruction="x", chat_template="{{ messages[0].content }}")
     with LLM() as llm, pytest.raises(BadInput, match=r"instruction was given, but .* scores as a bi-encoder"):
         llm.score("a", "b", use_tqdm=False, instruction="Be kind.")
+
+
+def test_prompts_that_begin_alike_share_what_they_begin_with(make: Make) -> None:
+    folder = make("qwen3", "Qwen3-Reranker-0.6B", bos="<|endoftext|>")
+    documents = [*DOCUMENTS, *short_texts(8)]
+    found, shared = [], []
+    for share in (True, False):
+        with LLM(str(folder), share_prefixes=share) as llm:
+            found.append(scores(llm, QUERY, documents))
+            shared.append(llm.engine.snapshot().shared_tokens)
+    assert worst_error(*found) <= BATCH_LIMIT / 2
+    assert shared[0] > 100
+    assert shared[1] == 0
+    prompts = [qwen3(QUERY, document) for document in documents]
+    assert worst_error(found[0], expected(folder, prompts, ["no", "yes"])) <= REFERENCE_LIMIT

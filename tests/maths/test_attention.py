@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -124,6 +125,47 @@ def test_a_window_counts_from_tokens_that_are_not_attended_to() -> None:
     assert np.abs(ours - expected).max() <= 2e-6 * np.abs(expected).max()
 
 
+@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize("wanted", ["all", "mixed"])
+@pytest.mark.parametrize("rule", [rule for rule in RULES if RULES[rule].causal])
+def test_sequences_may_share_the_rows_that_they_begin_with(
+    rule: str, wanted: str, block: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, "_QUERY_BLOCK", BLOCKS[block])
+    monkeypatch.setattr(attention, "_WINDOW_BLOCK", 5)
+    batch = sharing(pack_batch())
+    packed = Packed.of(batch, torch.device("cpu"), WANTED[wanted])
+    assert packed.bounds.key_rows_T is not None
+    assert batch.rows is not None
+    computed = torch.from_numpy(np.unique(batch.rows, return_index=True)[1])
+    rows = random_rows(HEADS, 0), random_rows(2, 1), random_rows(2, 2)
+    query, key, value = (part[computed] for part in rows)
+    bounds, rows_Q = packed.bounds, torch.arange(len(computed))
+    if packed.kept is not None:
+        bounds, rows_Q = packed.kept.bounds, packed.kept.rows_Q
+
+    ours = attend(query[rows_Q], key, value, bounds, RULES[rule]).double().numpy()
+
+    query_T, key_T, value_T = (part[packed.bounds.key_rows_T].double().numpy() for part in (query, key, value))
+    expected = sums(query_T, key_T, value_T, RULES[rule], LENGTHS)
+    unshared = pack(WANTED[wanted]).kept
+    expected = expected[(computed if unshared is None else unshared.rows_Q).numpy()]
+    assert ours.shape == expected.shape
+    assert np.abs(ours - expected).max() <= 2e-6 * np.abs(expected).max()
+
+
+def sharing(batch: Batch) -> Batch:
+    """The second of 5 tokens begins as the first, the texts of 30 as the text of 12 or as one another."""
+    shared, owners = np.array([0, 2, 0, 0, 4, 9, 9, 0], np.int32), [0, 0, 0, 0, 3, 4, 4, 0]
+    rows: list[int] = []
+    num_rows = 0
+    for seq, (length, num) in enumerate(zip(LENGTHS, shared.tolist(), strict=True)):
+        first = batch.bounds[owners[seq]]
+        rows += [*rows[first : first + num], *range(num_rows, num_rows + length - num)]
+        num_rows += length - num
+    return replace(batch, shared=shared, rows=np.array(rows, np.int32))
+
+
 def test_queries_may_have_any_strides() -> None:
     wide = torch.randn(sum(LENGTHS), 3 * HEADS * SIZE, generator=torch.Generator().manual_seed(4))
     parts = [part.unflatten(1, (HEADS, SIZE)) for part in wide.chunk(3, dim=1)]
@@ -151,11 +193,15 @@ def random_rows(heads: int, seed: int) -> Tensor:
 
 
 def pack(wanted: tuple[Wanted, ...], attended: tuple[int, ...] = LENGTHS) -> Packed:
+    return Packed.of(pack_batch(attended), torch.device("cpu"), wanted)
+
+
+def pack_batch(attended: tuple[int, ...] = LENGTHS) -> Batch:
     encoded = [
         Encoded(np.zeros(length, np.int32), attended=None if seen == length else seen)
         for length, seen in zip(LENGTHS, attended, strict=True)
     ]
-    return Packed.of(Batch.pack(encoded, [ReadKey("embed")] * len(encoded)), torch.device("cpu"), wanted)
+    return Batch.pack(encoded, [ReadKey("embed")] * len(encoded))
 
 
 @functools.cache

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from support.parity import REFERENCE_LIMIT
 from support.references import worst_error
@@ -50,3 +52,17 @@ def test_a_document_that_is_too_long_is_cut_or_refused(kind: Kind) -> None:
     assert kind.llm.engine.tokenizer.decode(out.prompt_token_ids).endswith(
         "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
     )
+
+
+def test_what_prompts_share_is_counted_as_computed_once(kind: Kind) -> None:
+    def counted() -> tuple[float, float]:
+        text = httpx.get(f"{kind.server.url}/metrics", timeout=60).text
+        samples = {sample.name: sample.value for f in text_string_to_metric_families(text) for sample in f.samples}
+        return samples["cenote_tokens_total"], samples["cenote_shared_tokens_total"]
+
+    before = counted()
+    scored = kind.post("/score", text_1=QUERY, text_2=[f"Document {number}" for number in range(16)])
+    tokens, shared = (now - then for now, then in zip(counted(), before, strict=True))
+    # Each worker has batches of its own, of at least two prompts; usage is what was sent.
+    assert tokens == scored.json()["usage"]["prompt_tokens"]
+    assert tokens / 8 < shared < tokens

@@ -7,7 +7,7 @@ from typing import Final
 from .mutation import Mutation
 from .mutations_decoders import CONVERSION, DECODER_BLOCKS, ROPE
 from .mutations_encoders import ADAPTED, BY_DISTANCE, DISENTANGLED
-from .mutations_forward import ATTENTION, BLOCKS, EMBEDDINGS
+from .mutations_forward import ATTENTION, BLOCKS, EMBEDDINGS, PREFIXES
 from .mutations_heads import CLASSIFIERS, SCORING, TOKEN_ROWS
 from .mutations_reading import READING, WEIGHTS
 from .mutations_rotary import ROTARY
@@ -28,6 +28,7 @@ MUTATIONS: Final = (
     *CLASSIFIERS,
     *TOKEN_ROWS,
     *SCORING,
+    *PREFIXES,
 )
 
 CONTROL: Final = Mutation(

@@ -11,6 +11,8 @@ BATCHES: Final = "tests/models/test_parity.py::test_a_batch_changes_nothing"
 LAYERS: Final = "tests/models/test_parity.py::test_every_layer_equals_the_reference"
 KEPT: Final = "tests/models/test_parity.py::test_kept_rows_are_the_rows_of_a_full_forward"
 SUMS: Final = "tests/maths/test_attention.py::test_attention_equals_the_sums"
+SHARED: Final = "tests/models/test_shared_prefixes.py"
+SHARES: Final = "tests/machine/test_prefixes.py"
 
 EMBEDDINGS = (
     Mutation(
@@ -23,8 +25,8 @@ EMBEDDINGS = (
     Mutation(
         "positions run on over sequences",
         "layers/packed.py",
-        "np.arange(len(batch.ids), dtype=np.int32) - starts",
-        "np.arange(len(batch.ids), dtype=np.int32) % 70",
+        "np.arange(len(ids), dtype=np.int32) - np.repeat(bounds[:-1], lengths)",
+        "np.arange(len(ids), dtype=np.int32) % 70",
         (f"{BATCHES}[bert]",),
     ),
     Mutation(
@@ -230,7 +232,7 @@ ATTENTION = (
     Mutation(
         "query blocks start at 0",
         "layers/attention.py",
-        "torch.arange(start, stop, device=device)[None]",
+        "torch.arange(start + run.query_offset, stop + run.query_offset, device=device)[None]",
         "torch.arange(0, stop - start, device=device)[None]",
         (SUMS,),
     ),
@@ -259,4 +261,57 @@ ATTENTION = (
         (f"{HIDDEN}[mpnet]",),
     ),
     Mutation("mpnet's far distance halved", "models/mpnet.py", "_FAR = 128", "_FAR = 64", (f"{HIDDEN}[mpnet-far]",)),
+)
+PREFIXES = (
+    Mutation(
+        "positions behind a shared beginning start anew",
+        "layers/packed.py",
+        "positions, num_own = positions[own]",
+        "positions, num_own = positions[own] % 9",
+        (SHARED,),
+    ),
+    Mutation(
+        "queries behind a shared beginning look from its start",
+        "layers/packed.py",
+        "return self.num_tokens - self.query_len",
+        "return 0",
+        (SHARED,),
+    ),
+    Mutation(
+        "a window behind a shared beginning lies at its start",
+        "layers/attention.py",
+        "    start, stop = start + run.query_offset, stop + run.query_offset\n",
+        "",
+        (SHARED,),
+    ),
+    Mutation(
+        "kept rows are counted over all tokens",
+        "layers/packed.py",
+        "else batch.rows[rows_Q]",
+        "else rows_Q.clip(max=batch.rows.max())",
+        (SHARED,),
+    ),
+    Mutation(
+        "computed rows are read as those of all tokens",
+        "runner.py",
+        "packed.bounds.key_S1 if",
+        "packed.bounds.query_S1 if",
+        (SHARED,),
+    ),
+    Mutation(
+        "a beginning is that of the batch's first text",
+        "prefixes.py",
+        "rows_T[first : first + num]",
+        "rows_T[:num]",
+        (SHARES,),
+    ),
+    Mutation("the last token of a text is shared", "prefixes.py", "len(text) - 1)", "len(text))", (SHARES,)),
+    Mutation("segments do not tell beginnings apart", "prefixes.py", "<< 32", ">> 32", (SHARES,)),
+    Mutation(
+        "angles that depend on the length are shared",
+        "models/llama.py",
+        "for rope in shape.ropes)\n        return",
+        "for rope in ())\n        return",
+        (SHARED,),
+    ),
 )

@@ -60,13 +60,16 @@ def attend(query_QHK: Tensor, key_THK: Tensor, value_THK: Tensor, bounds: Bounds
 
     Args:
         query_QHK: `[Q, H, K]`, any strides.
-        key_THK, value_THK: `[T, H', K]` where `H'` divides `H` (grouped queries).
+        key_THK, value_THK: `[T, H', K]` where `H'` divides `H` (grouped queries); only the computed rows where
+            sequences share some.
         bounds: Whose rows are whose.
         rule: Who sees whom.
 
     Returns:
         `[Q, H * K]`.
     """
+    if bounds.key_rows_T is not None:
+        key_THK, value_THK = key_THK[bounds.key_rows_T], value_THK[bounds.key_rows_T]
     fused = why_not_fused(rule) is None
     outs = [
         out
@@ -88,7 +91,7 @@ def _fused(
     grouped = query_QHK.shape[1] != key_THK.shape[1]
     key, value = _keys(key_THK, run), _keys(value_THK, run)
     # The kernel's own causal mask starts in the first corner, so all tokens must be both queries and keys.
-    whole = bounds.query_index_Q is None and run.key_len == run.num_tokens
+    whole = bounds.query_index_Q is None and run.key_len == run.query_len == run.num_tokens
     if rule.window is None and rule.bias is None and rule.content is None and (whole or not rule.causal):
         query = _queries(query_QHK, run, 0, run.query_len)
         out = F.scaled_dot_product_attention(
@@ -167,6 +170,7 @@ def _seen(bounds: Bounds, run: Run, rule: Rule, start: int, stop: int) -> slice:
     """The keys that the query rows `start` to `stop` can see, as far as the host knows; at least one."""
     if rule.window is None or bounds.query_index_Q is not None:
         return slice(0, run.key_len)
+    start, stop = start + run.query_offset, stop + run.query_offset
     last = stop if rule.causal else stop + rule.window
     return slice(min(max(0, start - rule.window), run.key_len - 1), min(last, run.key_len))
 
@@ -204,7 +208,7 @@ def _mask(
     dtype, device, stop = dtype or query_nHqK.dtype, query_nHqK.device, start + query_nHqK.shape[2]
     key_k = torch.arange(seen.start, seen.stop, device=device)
     if bounds.query_index_Q is None:
-        query_nq = torch.arange(start, stop, device=device)[None]
+        query_nq = torch.arange(start + run.query_offset, stop + run.query_offset, device=device)[None]
     else:
         end = run.query_start + run.num_seqs * run.query_len
         query_nq = bounds.query_index_Q[run.query_start : end].view(run.num_seqs, run.query_len)[:, start:stop]

@@ -31,6 +31,11 @@ class Run(NamedTuple):
     key_len: int
     num_tokens: int
 
+    @property
+    def query_offset(self) -> int:
+        """Index of the first query in its sequence, where the queries are the last tokens."""
+        return self.num_tokens - self.query_len
+
 
 @dataclass(frozen=True, eq=False)
 class Bounds:
@@ -38,15 +43,18 @@ class Bounds:
 
     Args:
         query_S1: Where the query rows of each sequence start, and the end, int32 `[S + 1]`, on the device.
-        key_S1: The same for all tokens; equal to `query_S1` unless only some rows are wanted.
-        query_index_Q: Index of each query row inside its sequence, int64 `[Q]`; None where all rows are queries.
+        key_S1: The same for all tokens; equal to `query_S1` unless only some rows are wanted, or some are shared.
+        query_index_Q: Index of each query row inside its sequence, int64 `[Q]`; None where queries are the last tokens
+            of each sequence: all of them, or those that are not shared.
         runs: The same bounds as runs of equal lengths, on the host.
+        key_rows_T: Which row of keys and values is that of each token, int64 `[T]`; None where each has its own.
     """
 
     query_S1: Tensor
     key_S1: Tensor
     query_index_Q: Tensor | None
     runs: tuple[Run, ...]
+    key_rows_T: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +73,8 @@ class Kept:
 @dataclass(frozen=True, eq=False)
 class Packed:
     """A packed batch on the device. Models take this and nothing else.
+
+    Where sequences share what they begin with, `T` counts the rows that are computed, and `bounds` knows all tokens.
 
     Args:
         ids_T: Token ids, int32.
@@ -98,23 +108,32 @@ class Packed:
         """
         bounds = batch.bounds
         lengths = np.diff(bounds)
-        starts = np.repeat(bounds[:-1], lengths)
-        bounds_S1 = _to(bounds, device)
+        ids, segments = batch.ids, batch.segments
+        positions = np.arange(len(ids), dtype=np.int32) - np.repeat(bounds[:-1], lengths)
+        bounds_S1 = query_S1 = _to(bounds, device)
+        num_own, key_rows_T = lengths, None
+        if batch.shared is not None and batch.rows is not None:
+            own = positions >= np.repeat(batch.shared, lengths)
+            ids, segments = ids[own], None if segments is None else segments[own]
+            positions, num_own = positions[own], lengths - batch.shared
+            query_S1, key_rows_T = _to(_starts(num_own), device), _to(batch.rows.astype(np.int64), device)
         attended = lengths if batch.attended is None else batch.attended
         keep = bool(wanted) and any(which != "all" for which in wanted)
         return cls(
-            ids_T=_to(batch.ids, device),
-            segments_T=None if batch.segments is None else _to(batch.segments, device),
-            positions_T=_to(np.arange(len(batch.ids), dtype=np.int32) - starts, device),
-            bounds=Bounds(bounds_S1, bounds_S1, None, find_runs(lengths, attended, lengths)),
-            kept=_kept(batch, attended, wanted, bounds_S1, device) if keep else None,
+            ids_T=_to(ids, device),
+            segments_T=None if segments is None else _to(segments, device),
+            positions_T=_to(positions, device),
+            bounds=Bounds(query_S1, bounds_S1, None, find_runs(num_own, attended, lengths), key_rows_T),
+            kept=_kept(batch, attended, wanted, bounds_S1, key_rows_T, device) if keep else None,
             layers=layers,
             adapters_T=None if batch.adapters is None else _to(np.repeat(batch.adapters, lengths), device),
         )
 
     def of_kept(self, rows_TD: Tensor) -> Tensor:
-        """Of rows for all tokens, those that are kept: `[Q, ...]`."""
-        return rows_TD if self.kept is None or len(rows_TD) != len(self.ids_T) else rows_TD[self.kept.rows_Q]
+        """Of the rows that are computed, those that are kept, or those of all tokens: `[Q, ...]`."""
+        if self.kept is None:
+            return rows_TD if self.bounds.key_rows_T is None else rows_TD[self.bounds.key_rows_T]
+        return rows_TD if len(rows_TD) != len(self.ids_T) else rows_TD[self.kept.rows_Q]
 
 
 def find_runs(query_lens: IntArray, key_lens: IntArray, num_tokens: IntArray) -> tuple[Run, ...]:
@@ -131,7 +150,14 @@ def find_runs(query_lens: IntArray, key_lens: IntArray, num_tokens: IntArray) ->
     )
 
 
-def _kept(batch: Batch, attended: IntArray, wanted: Sequence[Wanted], bounds_S1: Tensor, device: torch.device) -> Kept:
+def _kept(
+    batch: Batch,
+    attended: IntArray,
+    wanted: Sequence[Wanted],
+    bounds_S1: Tensor,
+    key_rows_T: Tensor | None,
+    device: torch.device,
+) -> Kept:
     bounds = batch.bounds
     lengths = np.diff(bounds)
     rows: list[IntArray] = []
@@ -145,16 +171,23 @@ def _kept(batch: Batch, attended: IntArray, wanted: Sequence[Wanted], bounds_S1:
     query_lens = np.array([len(r) for r in rows], np.int32)
     rows_Q = np.concatenate(rows)
     index_Q = rows_Q - np.repeat(bounds[:-1], query_lens)
-    query_S1 = np.concatenate([[0], np.cumsum(query_lens)]).astype(np.int32)
+    own_Q = rows_Q if batch.rows is None else batch.rows[rows_Q]
     return Kept(
-        rows_Q=_to(rows_Q.astype(np.int64), device),
+        rows_Q=_to(own_Q.astype(np.int64), device),
         bounds=Bounds(
-            _to(query_S1, device),
+            _to(_starts(query_lens), device),
             bounds_S1,
             _to(index_Q.astype(np.int64), device),
             find_runs(query_lens, attended, lengths),
+            key_rows_T,
         ),
     )
+
+
+def _starts(lengths: IntArray) -> IntArray:
+    starts = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=starts[1:])
+    return starts
 
 
 def _to(array: NDArray[np.signedinteger], device: torch.device) -> Tensor:

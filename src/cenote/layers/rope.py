@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..rope import Dynamic, Linear, Llama3, LongRope, Plain, Rope, Yarn
+from ..rope import BY_LENGTH, Dynamic, Linear, Llama3, LongRope, Plain, Rope, Yarn
 from .packed import Bounds, Packed
 
 
@@ -54,7 +54,7 @@ class Angles:
     def _of(self, bounds: Bounds, num_rows: int) -> Tensor:
         """Frequencies `[F]`, or `[T, F]` where they depend on the length of the sequence that a row belongs to."""
         rope = self._rope
-        if not isinstance(rope, (Dynamic, LongRope)):
+        if not isinstance(rope, BY_LENGTH):
             return self._usual_F
         lengths_S = bounds.key_S1.long().diff()
         length_T1 = torch.repeat_interleave(lengths_S, lengths_S, output_size=num_rows)[:, None]

@@ -20,7 +20,7 @@ from ..layers.blocks import Hidden
 from ..layers.decoder import Decoder, DecoderShape
 from ..layers.embeddings import Table
 from ..layers.packed import Packed
-from ..rope import Rope, reach, read, stated
+from ..rope import BY_LENGTH, Rope, reach, read, stated
 from ..steps import Nature, Stage
 
 PREFIXES = ("model.",)
@@ -77,7 +77,9 @@ class Config:
 
     def shaped(self, **changes: Any) -> Self:
         """The same with another shape."""
-        return replace(self, shape=replace(self.shape, **changes))
+        shape = replace(self.shape, **changes)
+        stands = shape.causal and not any(isinstance(rope, BY_LENGTH) for rope in shape.ropes)
+        return replace(self, shape=shape, nature=replace(self.nature, shares_prefixes=stands))
 
     def windowed(self, kinds: Sequence[str], far: int | None) -> Self:
         """The same with a window of `far` in each layer of the kind `sliding_attention`, and none in `full_attention`.
@@ -123,7 +125,7 @@ class Config:
             vocab_size=config.size("vocab_size"),
             position_limit=reach(rope, max_len),
             nature=nature,
-        )
+        ).shaped()
 
     @classmethod
     def rope(cls, config: Raw, head_size: int, max_len: int) -> Rope:

@@ -19,6 +19,7 @@ _COUNTERS = {
     "requests": ("cenote_requests", "Calls that were admitted."),
     "inputs": ("cenote_inputs", "Inputs of admitted calls."),
     "tokens": ("cenote_tokens", "Tokens that went through the model."),
+    "shared_tokens": ("cenote_shared_tokens", "Those of them that were computed for a text that begins alike."),
     "batches": ("cenote_batches", "Batches that went through the model."),
     "cache_hits": ("cenote_cache_hits", "Sequences that the cache of rows answered."),
     "cache_misses": ("cenote_cache_misses", "Sequences that the cache of rows did not know."),
