@@ -19,6 +19,7 @@ from .types import FloatArray, Length, Outcome
 
 if TYPE_CHECKING:
     from .engine import Engine
+    from .recipe import Recipe
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ def quantized(engine: Engine, rows: FloatArray, precision: str, params: embed.Pa
     if precision not in precisions.WITH_RANGES:
         return precisions.quantize(rows, precision), ""
     known = engine.calibration
-    if known is not None and known.size == rows.shape[1] and params.normalize in (None, engine.recipe.normalize):
+    if known is not None and known.size == rows.shape[1] and _is_own(engine.recipe, params):
         return precisions.quantize(rows, precision, known.ranges), ""
     return precisions.quantize(rows, precision, _sample_ranges(engine, params)), _warning(engine, rows.shape[1])
 
@@ -56,11 +57,11 @@ def in_precision(engine: Engine, params: Sequence[embed.Params], outcome: Outcom
     """
     if precision == "float32":
         return outcome
-    forms = {(one.dimensions, one.normalize): one for one in params}
+    forms = {_form(engine.recipe, one) if precision in precisions.WITH_RANGES else one.dimensions for one in params}
     if len(forms) > 1:
         raise BadInput(
             f"The prompts ask for {len(forms)} forms of vectors, and precision={precision!r} is for one.",
-            fix="Embed prompts of other dimensions or normalize in a call of their own.",
+            fix="Embed prompts of other dimensions, normalize or pooling in a call of their own.",
             param="precision",
         )
     rows, _ = quantized(engine, np.stack(list(outcome.rows)), precision, params[0])
@@ -75,13 +76,10 @@ def sample_texts() -> tuple[str, ...]:
 
 
 def _sample_ranges(engine: Engine, params: embed.Params) -> FloatArray:
-    form = (params.dimensions, params.normalize)
+    form = _form(engine.recipe, params)
     ranges = engine.sample_ranges.get(form)
     if ranges is None:
-        routing = engine.recipe.routing
-        kind = None if routing is None or routing.default is not None else routing.tasks[0]
-        plain = embed.Params(normalize=params.normalize, dimensions=params.dimensions, prompt="", input_type=kind)
-        outcome = engine.run_call(embed.NAME, sample_texts(), plain, length=Length("cut"), lane="bulk", wait=True)
+        outcome = engine.run_call(embed.NAME, sample_texts(), form, length=Length("cut"), lane="bulk", wait=True)
         assert not isinstance(outcome.rows, list)
         # Two threads may come here at once; both find the same.
         engine.sample_ranges[form] = ranges = precisions.ranges_of(outcome.rows)
@@ -89,9 +87,23 @@ def _sample_ranges(engine: Engine, params: embed.Params) -> FloatArray:
     return ranges
 
 
+def _form(recipe: Recipe, params: embed.Params) -> embed.Params:
+    """What of `params` decides the ranges; those of queries and documents are the same, so that their codes compare."""
+    routing = recipe.routing
+    kind = None if routing is None or routing.default is not None else routing.tasks[0]
+    return embed.Params(params.normalize, params.dimensions, prompt="", input_type=kind, pooling=params.pooling)
+
+
+def _is_own(recipe: Recipe, params: embed.Params) -> bool:
+    """Whether vectors are normalised and pooled as the checkpoint says, which is how a calibration measures them."""
+    return params.normalize in (None, recipe.normalize) and not embed.read_key(recipe, params).pooling
+
+
 def _warning(engine: Engine, size: int) -> str:
     known = engine.calibration
     why = "without a calibration" if known is None else f"and the calibration has {known.size}"
+    if known is not None and known.size == size:
+        why = "that are normalised or pooled in another way than those of the calibration"
     return (
         f"int8 and uint8 vectors of {engine.name} have {size} numbers {why}: their ranges are those of "
         f"{len(sample_texts())} sample texts. Run `cenote calibrate` on texts of your own."

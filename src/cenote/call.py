@@ -280,8 +280,11 @@ class Work:
     def _combine(self, shape: Callable[[FloatArray], FloatArray]) -> None:
         """One row for each input that was read in pieces."""
         assert self._rows is not None
+        by_input: dict[int, list[_ChunkRow]] = {}
+        for chunk in self._chunks:
+            by_input.setdefault(chunk.index, []).append(chunk)
         for index in self._unfinished.keys() - self.errors.keys():
-            pieces = [chunk for chunk in self._chunks if chunk.index == index]
+            pieces = by_input[index]
             rows = [chunk.row for chunk in pieces if chunk.row is not None]
             self._rows[index] = combined(rows, [chunk.weight for chunk in pieces], shape)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import pieces, tasks
@@ -50,7 +50,7 @@ class Engine:
         fingerprint: Tells it from other models; None where nobody asks.
 
     Attributes:
-        sample_ranges: Those that the sample gave, by (dimensions, normalize); `calibration` fills it.
+        sample_ranges: Those that the sample gave, by the form of vectors; `calibration` fills it.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Engine:
         self.recipe, self.tokenizers, self.runner = recipe, tokenizers, runner
         self.tokenizer = next(iter(tokenizers.values()))
         self.calibration, self.fingerprint = calibration, fingerprint
-        self.sample_ranges: dict[tuple[int | None, bool | None], FloatArray] = {}
+        self.sample_ranges: dict[Hashable, FloatArray] = {}
         self.stats = Stats()
         self._machine, self._shared = machine, shared
         self._scheduler: Scheduler[Call] = Scheduler()

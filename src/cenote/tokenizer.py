@@ -144,8 +144,9 @@ class Tokenizer:
         encoded = []
         for index, draft in enumerate(drafts):
             if on_long == "chunk" and len(draft.ids) > limit and not isinstance(draft.source, tuple):
+                # Ids are taken as they are, so no prompt stands before them.
                 prompt = self.prompt_length(prefix, add_special_tokens) if prefix and draft.source else 0
-                encoded.append(self._split(draft, limit, overlap, prompt, skip))
+                encoded.append(self._split(draft, limit, overlap, prompt, min(skip, prompt)))
                 continue
             fitted = self._fit(draft, limit, side, skip, only_first)
             if fitted is None:
@@ -268,7 +269,7 @@ class Tokenizer:
             if len(draft.ids) == 0 and self._empty == "refuse":
                 raise BadInput(
                     f"Input {index} has no tokens. The decoder prompt cannot be empty.",
-                    allowed=f"{model_name} adds no special tokens of its own, so a text needs at least one.",
+                    allowed="Where no special tokens are added, a text needs at least one.",
                     fix="Leave the empty text out.",
                     index=index,
                 )

@@ -83,6 +83,8 @@ async def test_targets_limit_the_words(llm: LLM, folder: Path, caplog: pytest.Lo
         (["[MASK]", 3], {}, "input 1"),
         ("[MASK]", {"top_k": 0}, "top_k=0"),
         ("[MASK]", {"targets": []}, "There are no targets"),
+        ("[MASK]", {"targets": [""]}, "There are no targets"),
+        ("[MASK]", {"targets": [5]}, "A target is of type int"),
     ],
 )
 def test_what_cannot_be_asked_for(llm: LLM, texts: Any, options: dict[str, Any], message: str) -> None:

@@ -49,7 +49,7 @@ def test_with_a_calibration(folder: Path, calibration: Path, precision: Precisio
     np.testing.assert_array_equal(np.stack(stream), expected)
 
 
-@pytest.mark.parametrize("form", [{}, {"dimensions": 8}, {"normalize": False}])
+@pytest.mark.parametrize("form", [{}, {"dimensions": 8}, {"normalize": False}, {"pooling": "max"}])
 async def test_without_one_the_sample_gives_the_ranges(
     folder: Path, caplog: pytest.LogCaptureFixture, form: dict[str, object]
 ) -> None:
@@ -67,6 +67,15 @@ async def test_without_one_the_sample_gives_the_ranges(
     assert (found == expected).mean() > 0.97
     np.testing.assert_array_equal(found, again)
     assert caplog.text.count("sample texts") == 1
+
+
+def test_a_calibration_is_not_for_another_pooling(folder: Path, calibration: Path) -> None:
+    with LLM(str(folder), device="cpu", calibration=str(calibration)) as llm, LLM(str(folder), device="cpu") as plain:
+        found, expected = (
+            model.embed(TEXTS, output="numpy", precision="int8", pooling="max", use_tqdm=False)
+            for model in (llm, plain)
+        )
+    np.testing.assert_array_equal(found, expected)
 
 
 CUT = {"tokenization_kwargs": {"truncate_prompt_tokens": -1}}

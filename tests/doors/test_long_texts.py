@@ -108,6 +108,16 @@ def test_ids_are_split_too(llm: LLM) -> None:
     assert worst_error(row, mean / np.linalg.norm(mean)) <= BATCH_LIMIT
 
 
+def test_a_prompt_that_is_left_out_is_none_of_given_ids(tiny_sentence: TinySentence) -> None:
+    folder = tiny_sentence(pooling="mean", num_hidden_layers=1, include_prompt=False, prompts={"q": PROMPT})
+    with LLM(str(folder)) as llm:
+        given = [{"prompt_token_ids": llm.engine.tokenizer.encode([LONG], limit=10**6)[0].ids.tolist()}]
+        asked, plain = (embed(llm, given, on_long="chunk", **more) for more in ({"prompt_name": "q"}, {}))
+        texts = [embed(llm, LONG, on_long="chunk", **more) for more in ({"prompt_name": "q"}, {})]
+    assert worst_error(asked[0], plain[0]) <= BATCH_LIMIT
+    assert worst_error(*(rows[0] for rows in texts)) > 0.01
+
+
 def test_the_answer_says_what_was_read(llm: LLM) -> None:
     whole = llm.engine.tokenizer.encode([LONG], limit=10**6)[0].ids.tolist()
     (out,) = llm.embed(LONG, use_tqdm=False, on_long="chunk", chunk_overlap=13)

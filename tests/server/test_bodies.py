@@ -76,6 +76,13 @@ def test_the_field_at_fault_is_named(body: bytes, param: str) -> None:
     assert caught.value.param == param
 
 
+def test_a_repeated_field_is_found_among_many() -> None:
+    # Comparing each name with all others would take hours.
+    many = b",".join(b'"k%d": 1' % number for number in range(300_000))
+    with pytest.raises(Refusal, match="'input' stands more than once"):
+        bodies.decode(b"{" + many + b', "input": "a", "input": "b"}', EMBEDDINGS)
+
+
 def test_a_wrong_choice_names_the_right_ones() -> None:
     with pytest.raises(Refusal, match="native, big, little"):
         bodies.decode(b'{"input": "a", "endianness": "middle"}', EMBEDDINGS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import typing
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -90,9 +91,9 @@ def decode(raw: bytes, rows: Sequence[Route]) -> Decoded:
     route = rows[-1]
     try:
         names = [key.name for key in _TOP_LEVEL.decode(raw)]
-        seen = set(names)
+        seen = Counter(names)
         if len(seen) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
+            twice = next(name for name, times in seen.items() if times > 1)
             raise validation(f"the field {twice[:100]!r} stands more than once", twice[:100])
         route = by_keys(rows, seen)
         assert route.request is not None, "only routes with a body are decoded"

@@ -130,13 +130,19 @@ def _fill(tokenizer: Tokenizer, item: Encoded, place: int, word: int, row_V: Flo
     return Fill(float(row_V[word]), word, token_str, sequence)
 
 
-def _target_ids(tokenizer: Tokenizer, targets: Sequence[str]) -> list[int]:
+def _target_ids(tokenizer: Tokenizer, targets: Sequence[Any]) -> list[int]:
     found: dict[int, Any] = {}
     for target in targets:
+        if not isinstance(target, str):
+            what = f"A target is of type {type(target).__name__}."
+            raise BadInput(what, allowed="Targets are texts.", param="targets")
         known = tokenizer.id_of(target)
         if known is None:
-            (item,) = tokenizer.encode([target], limit=2**31, add_special_tokens=False)
-            known = int(item.ids[0])
+            ids = tokenizer.ids_of(target, add_special_tokens=False)
+            if not ids:
+                log.warning("%r has no tokens and is passed over.", target)
+                continue
+            known = ids[0]
             log.warning(
                 "%r is no token of the model; its first one, %r, is taken.", target, tokenizer.words([known])[0]
             )
