@@ -147,10 +147,12 @@ class Opened:
         tokenization_kwargs: Mapping[str, Any] | None = None,
         chat_template: str | None = None,
         use_cache: bool = True,
+        on_long: OnLong | None = None,
+        chunk_overlap: int | None = None,
         **more: Any,
     ) -> tuple[Plan, Started]:
         """Hand in pairs without waiting for the scores."""
-        length, special = self._length(lora_request, tokenization_kwargs)
+        length, special = self._length(lora_request, tokenization_kwargs, on_long, chunk_overlap)
         how = options.score_options(pooling_params, chat_template, special, more)
         planned = score.plan(self.recipe, self.engine.tokenizer, data_1, data_2, how)
         submit = functools.partial(self.engine.submit, length=length, lane="bulk", wait=True, use_cache=use_cache)

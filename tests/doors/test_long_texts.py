@@ -139,6 +139,17 @@ def test_what_cannot_be_read_in_pieces(llm: LLM, tmp_path: Path) -> None:
         embed(llm, LONG, on_long="drop")
 
 
+def test_scores_of_long_texts(llm: LLM) -> None:
+    with pytest.raises(TooLong):
+        llm.score("a", LONG, use_tqdm=False)
+    more: dict[str, Any]
+    for more in ({"on_long": "chunk", "chunk_overlap": 13}, {"on_long": "cut"}):
+        (scored,) = llm.score("a", LONG, use_tqdm=False, **more)
+        first, second = embed(llm, ["a", LONG], **more)
+        assert abs(scored.outputs.score - first @ second) < 1e-5
+    assert [one.index for one in llm.rerank("a", [LONG, "a"], on_long="chunk")] == [1, 0]
+
+
 def test_settings_and_the_reference_s_switch(folder: Path, llm: LLM) -> None:
     plain, overlapping = embed(llm, TEXTS, on_long="chunk"), embed(llm, TEXTS, on_long="chunk", chunk_overlap=9)
     with LLM(str(folder), on_long="chunk", chunk_overlap=9) as model:

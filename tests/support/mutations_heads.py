@@ -137,8 +137,8 @@ TOKEN_ROWS = (
     Mutation(
         "token vectors skip the modules after the pooling",
         "tasks/token_embed.py",
-        "else heads.pooled.after_pooling(rows_QD))",
-        "else rows_QD.float())",
+        "return spans.ragged(heads.pooled.after_pooling(rows_QD))",
+        "return spans.ragged(rows_QD.float())",
         (f"{TOKENS}test_each_token_goes_through_the_modules_after_the_pooling[cls]",),
     ),
     Mutation(
