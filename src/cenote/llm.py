@@ -361,9 +361,9 @@ class LLM(Opened):
         """How well texts fit together: one of `data_1` with one or each of `data_2`, or pair by pair.
 
         Args:
-            more: `pooling_params`, `lora_request`, `tokenization_kwargs`, `chat_template`, `on_long`,
-                `chunk_overlap`, and the fields of `uses.score.Options`: `use_activation`, `max_tokens_per_query`, `max_tokens_per_doc`, `score_type`,
-                `weights`, `instruction`.
+            more: `pooling_params`, `lora_request`, `tokenization_kwargs`, `chat_template`, `on_long`, `chunk_overlap`,
+                and the fields of `uses.score.Options`: `use_activation`, `max_tokens_per_query`, `max_tokens_per_doc`,
+                `score_type`, `weights`, `instruction`.
 
         Raises:
             UnsupportedTask: The model cannot score.
