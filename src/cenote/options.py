@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+import typing
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, Final, Literal, cast
+
+import numpy as np
 
 from . import conversion
 from .config import MachineSettings, ModelSettings, OnLong, resolve
@@ -17,6 +21,7 @@ from .recipe import Recipe
 from .tasks import TASKS, find
 from .types import Length
 from .uses import score
+from .values import kinds_of
 
 log = logging.getLogger(__name__)
 
@@ -218,6 +223,8 @@ def default_length(
         raise BadInput("lora_request was given, but Cenote serves no adapters.", param="lora_request")
     if on_long not in (None, "refuse", "cut", "chunk"):
         raise BadInput(f"on_long={on_long!r}.", allowed="It is refuse, cut or chunk.", param="on_long")
+    if chunk_overlap is not None and (isinstance(chunk_overlap, bool) or not isinstance(chunk_overlap, int)):
+        raise BadInput(f"chunk_overlap={chunk_overlap!r}.", allowed="It is a whole number.", param="chunk_overlap")
     return Length(on_long or settings or "refuse", overlap=chunk_overlap)
 
 
@@ -281,7 +288,7 @@ def task_params(
     def one(params: PoolingParams) -> Any:
         _check(params, task)
         named = {ours: getattr(params, theirs) for theirs, ours in _POOLING_NAMES[task].items()}
-        return replace(cast(Any, default), **{**named, "add_special_tokens": add_special_tokens, **more})
+        return _typed(replace(cast(Any, default), **{**named, "add_special_tokens": add_special_tokens, **more}))
 
     if given is None or isinstance(given, PoolingParams):
         return [one(given or PoolingParams())]
@@ -318,6 +325,24 @@ def score_options(
     if unknown:
         raise BadInput(f"Scoring has no option {unknown[0]!r}.", allowed=f"It has {sorted(known)}.", param=unknown[0])
     return score.Options(**given)
+
+
+def _typed(record: Any) -> Any:
+    """`record`, whose fields come from a caller, if each has the type that its class says; else raises `BadInput`."""
+    cls: Any = type(record)
+    for name, kinds in _kinds_of_fields(cls).items():
+        value = getattr(record, name)
+        value = value.item() if isinstance(value, np.generic) else value
+        if (isinstance(value, bool) and bool not in kinds) or not isinstance(value, kinds):
+            allowed = " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
+            raise BadInput(f"{name}={value!r}.", allowed=f"Its type is {allowed}.", param=name)
+    return record
+
+
+@functools.cache
+def _kinds_of_fields(cls: Any) -> dict[str, tuple[type, ...]]:
+    kinds_by_name = {name: kinds_of(hint) for name, hint in typing.get_type_hints(cls).items()}
+    return {name: (int, *kinds) if float in kinds else kinds for name, kinds in kinds_by_name.items()}
 
 
 def _check(params: PoolingParams, task: str) -> None:

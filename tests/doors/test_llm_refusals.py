@@ -176,3 +176,28 @@ def test_what_a_cancelled_task_hands_in_later_is_given_up(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(LLM, "start", late)
     assert asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"normalize": "no"},
+        {"prompt": 5},
+        {"prompt_name": ["q"]},
+        {"input_type": 5},
+        {"pooling": []},
+        {"pooling_params": PoolingParams(dimensions="x")},  # type: ignore[arg-type]
+        {"add_special_tokens": 1},
+        {"on_long": "chunk", "chunk_overlap": 1.5},
+    ],
+)
+def test_an_option_of_another_type_is_named(llm: LLM, options: dict[str, Any]) -> None:
+    name = "dimensions" if "pooling_params" in options else [*options][-1]
+    with pytest.raises(BadInput, match=f"^{name}=") as caught:
+        llm.embed("a", use_tqdm=False, **options)
+    assert caught.value.param == name
+
+
+def test_numbers_of_numpy_are_numbers(llm: LLM) -> None:
+    found = llm.embed("a", output="numpy", use_tqdm=False, normalize=np.bool_(False))
+    assert_equal(found, llm.embed("a", output="numpy", use_tqdm=False, normalize=False))
