@@ -104,14 +104,11 @@ def embedded(quantization: str, texts: list[str]) -> np.ndarray:
 def test_a_classifier_keeps_its_head_in_float32(tiny: Tiny) -> None:
     folder = tiny("bert", head="sequence_classification", num_labels=3)
     with LLM(str(folder), quantization="int8") as llm, LLM(str(folder)) as exact:
-        kinds = {
-            name: "int8" if "backend=int8" in repr(layer) else "float32"
-            for name, layer in llm.engine.runner._model.named_modules()  # type: ignore[attr-defined]
-            if isinstance(layer, Linear)
-        }
-        assert set(kinds.values()) == {"int8"}
-        head = llm.engine.runner._heads.classifier  # type: ignore[attr-defined]
-        assert "backend=int8" not in repr(head)
+        (backbone,) = llm.engine.runner._backbones  # type: ignore[attr-defined]
+        inside = [repr(layer) for layer in backbone._model.modules() if isinstance(layer, Linear)]
+        assert inside
+        assert all("backend=int8" in layer for layer in inside)
+        assert "backend=int8" not in repr(backbone._heads[""].classifier)
         rows, expected = (
             np.array([out.outputs.data.numpy() for out in each.reward(short_texts(9))]) for each in (llm, exact)
         )

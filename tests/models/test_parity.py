@@ -23,7 +23,7 @@ from support.parity import (
     worst_of,
 )
 
-WITHOUT_TRANSFORMER = ("static_embedding", "word_embeddings", "bow")
+WITHOUT_TRANSFORMER = ("static_embedding", "word_embeddings", "bow", "present_words")
 PATTERNS: dict[str, tuple[Wanted, ...]] = {
     "first": ("first",),
     "last": ("last",),

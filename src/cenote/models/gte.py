@@ -12,6 +12,7 @@ from typing import Any, Final, Self
 from ..hf import Raw
 from ..layers.blocks import EncoderShape
 from ..rope import Rope, read, stated
+from ..steps import Nature
 from . import bert
 
 TRANSFORMERS = (
@@ -59,6 +60,11 @@ class Config(bert.Config):
     @property
     def position_limit(self) -> int | None:
         return self.longest
+
+    @property
+    def nature(self) -> Nature:
+        """Without the head of a masked language model, which is stored under names of its own and read by nothing."""
+        return Nature()
 
     @classmethod
     def from_hf(cls, raw: Mapping[str, Any]) -> Self:
