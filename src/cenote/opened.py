@@ -183,7 +183,7 @@ class Opened:
         planned = entities.plan(self.recipe, self.engine.tokenizer, given, how, length, special)
         submit = functools.partial(self.engine.submit, length=Length(), lane="bulk", wait=True, use_cache=use_cache)
         call = submit(entities.TASK, planned.inputs, entities.PARAMS)
-        return planned, Started([Part(np.arange(len(planned.windows)), call)])
+        return planned, Started([Part(np.array(planned.text_of_window, np.intp), call)])
 
     def start_zero_shot(
         self, texts: str | Sequence[str], labels: str | Sequence[str], multi_label: bool, template: str, **more: Any

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,7 +26,7 @@ class Part:
     """Prompts with the same options, and the call that runs them.
 
     Args:
-        where: Their positions among all prompts.
+        where: Their positions among all prompts; of parts of one prompt, its position for each.
         called: What errors call one of them; with a name of their own they are counted apart from the others.
     """
 
@@ -37,12 +37,15 @@ class Part:
     def result(self) -> Outcome:
         """`Call.result`, whose errors name positions among all prompts."""
         with self._placing():
-            return self.call.result()
+            return self._named(self.call.result())
 
     async def outcome(self) -> Outcome:
         """`Call.outcome`, whose errors name positions among all prompts."""
         with self._placing():
-            return await self.call.outcome()
+            return self._named(await self.call.outcome())
+
+    def _named(self, outcome: Outcome) -> Outcome:
+        return replace(outcome, errors={at: self.placed(error) for at, error in outcome.errors.items()})
 
     @contextmanager
     def _placing(self) -> Iterator[None]:
@@ -122,7 +125,7 @@ class Started:
         return Outcome(
             rows,
             encoded,
-            errors={int(part.where[at]): part.placed(e) for part, o in both for at, e in o.errors.items()},
+            errors={int(part.where[at]): e for part, o in both for at, e in o.errors.items()},
             cached=frozenset(int(part.where[at]) for part, outcome in both for at in outcome.cached),
             queue_s=max(outcome.queue_s for outcome in outcomes),
             tokenize_s=sum(outcome.tokenize_s for outcome in outcomes),

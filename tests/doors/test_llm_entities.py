@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from transformers import pipeline
 
 from cenote import LLM, AsyncLLM, Entity
-from cenote.errors import BadInput, TooLong, UnsupportedTask
+from cenote.errors import BadInput, NotFinite, TooLong, UnsupportedTask
 from cenote.uses.entities import Aggregation
 from support.fixtures import Tiny
 from support.references import EXACT
@@ -203,3 +203,20 @@ def test_marks_are_part_of_the_character_that_they_stand_on(words: LLM) -> None:
 def test_words_are_written_out_once(words: LLM) -> None:
     found = words.entities("café x", aggregation="average", **QUIET)
     assert "".join(one.word for one in found).replace(" ", "") in ("caféx", "cafex")
+
+
+def test_an_error_of_a_window_names_its_text(tiny: Tiny, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(labeller(tiny, "bert"), tmp_path / "damaged"))
+    text = paragraphs(1)[0]
+    with LLM(str(folder)) as llm:
+        windows = llm.engine.tokenizer.ids_of(text, False)
+        damaged = llm.engine.tokenizer.ids_of("naïve", False)[0]
+        assert len(windows) > 2 * llm.recipe.max_len
+    weights = load_file(folder / "model.safetensors")
+    weights["bert.embeddings.word_embeddings.weight"][damaged] = float("nan")
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    with LLM(str(folder)) as llm:
+        assert len(llm.entities([text], stride=2, **QUIET)) == 1
+        with pytest.raises(NotFinite, match=r"infinity for input 1 of") as caught:
+            llm.entities([text, "naïve"], stride=2, **QUIET)
+    assert caught.value.index == 1

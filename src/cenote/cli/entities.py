@@ -142,6 +142,7 @@ class Underway:
 
     def result(self) -> Finished:
         """Wait for the end: the entities of each text, an error where one of its windows has one."""
+        from ..pieces import moved
         from ..uses.entities import finish
 
         rows: list[Any] = [()] * self.num_texts
@@ -156,5 +157,5 @@ class Underway:
             for text, (place, item) in enumerate(zip(self.places, self.planned.encoded(), strict=True)):
                 rows[place], encoded[place] = found[text], item
                 if text in failed:
-                    self.errors[place] = failed[text]
+                    self.errors[place] = moved(failed[text], place)
         return Finished(rows, encoded, self.errors)

@@ -63,14 +63,19 @@ async def run(
     *,
     length: Length,
     priority: int = 0,
+    where: Sequence[int] | None = None,
 ) -> Outcome:
     """Run `inputs` through `engine` as one call; a `priority` above 0 lets others go first.
+
+    Args:
+        where: What position errors name for each of them; None for its own.
 
     Raises:
         CenoteError: Whatever the call ended with; `Cancelled` when the client closed its connection.
     """
     submit = submits(request, engine, length, priority)
-    return await finish(request, Started([Part(np.arange(len(inputs)), submit(task, inputs, params))]))
+    positions = np.arange(len(inputs)) if where is None else np.array(where, np.intp)
+    return await finish(request, Started([Part(positions, submit(task, inputs, params))]))
 
 
 def submits(

@@ -199,9 +199,8 @@ async def _entities(asked: _Asked) -> Answered:
     options = entities.Options(how.aggregation_strategy, how.ignore_labels)
     recipe, tokenizer = asked.engine.recipe, asked.engine.tokenizer
     planned = await calls.aside(asked.num_chars, entities.plan, recipe, tokenizer, texts, options, length)
-    outcome = await calls.run(
-        asked.request, asked.engine, entities.TASK, planned.inputs, entities.PARAMS, length=Length()
-    )
+    given = (entities.TASK, planned.inputs, entities.PARAMS)
+    outcome = await calls.run(asked.request, asked.engine, *given, length=Length(), where=planned.text_of_window)
     listed = await asyncio.to_thread(entities.finish, recipe, tokenizer, planned, outcome.rows)
     found = [[entity.as_dict() for entity in one] for one in listed]
     told = replace(outcome, encoded=planned.encoded())

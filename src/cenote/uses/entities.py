@@ -97,6 +97,11 @@ class Plan:
         """What the model reads."""
         return [Tokens(self.located[text].ids[at]) for text, at in self.windows]
 
+    @property
+    def text_of_window(self) -> list[int]:
+        """For each input of the model the position of its text."""
+        return [text for text, _ in self.windows]
+
     def encoded(self) -> list[Encoded]:
         """For each text all that the model reads of it."""
         read: list[list[IntArray]] = [[] for _ in self.texts]
