@@ -241,7 +241,7 @@ class AsyncLLM:
         **more: Any,
     ) -> list[RerankResult]:
         """`LLM.rerank`, awaited."""
-        score.check_ranking(query, top_n)
+        score.check_ranking(query, top_n, min_score)
         _, _, scores = await self._score(query, documents, **more)
         return score.ranking(scores, documents, top_n, min_score)
 

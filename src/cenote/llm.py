@@ -390,7 +390,7 @@ class LLM(Opened):
             min_score: Leave out documents below it.
             more: As in `score`.
         """
-        score.check_ranking(query, top_n)
+        score.check_ranking(query, top_n, min_score)
         planned, started = self.start_score(query, documents, **more)
         scores = score.finish(self.recipe, planned, started.finish(use_tqdm))
         return score.ranking(scores, documents, top_n, min_score)

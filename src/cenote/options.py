@@ -250,11 +250,15 @@ def tokenization(kwargs: Mapping[str, Any] | None, recipe: Recipe, default: Leng
         if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
             what = f"tokenization_kwargs has {name}={value!r}."
             raise BadInput(what, allowed="It is a whole number of tokens.", param=name)
+    special = given.get("add_special_tokens", True)
+    if not isinstance(special, bool):
+        what = f"tokenization_kwargs has add_special_tokens={special!r}."
+        raise BadInput(what, allowed="It is True or False.", param="add_special_tokens")
     limit = given.get("truncate_prompt_tokens")
     if limit is None and given.get("truncation") not in (None, False, "do_not_truncate"):
         limit = -1 if given.get("max_length") is None else given["max_length"]
     length = length_of(limit, given.get("truncation_side"), recipe.max_len, default)
-    return length, bool(given.get("add_special_tokens", True))
+    return length, special
 
 
 def task_params(

@@ -59,6 +59,8 @@ def test_bad_options_are_named(llm: LLM) -> None:
         llm.embed("a", use_tqdm=False, normalise=True)
     with pytest.raises(BadInput, match="tokenization_kwargs has 'max_len'"):
         llm.embed("a", use_tqdm=False, tokenization_kwargs={"max_len": 3})
+    with pytest.raises(BadInput, match="tokenization_kwargs has add_special_tokens='no'"):
+        llm.embed("a", use_tqdm=False, tokenization_kwargs={"add_special_tokens": "no"})
     with pytest.raises(BadInput, match="output='torch'"):
         llm.embed("a", use_tqdm=False, output="torch")  # type: ignore[call-overload]
     with pytest.raises(BadInput, match="no adapters"):

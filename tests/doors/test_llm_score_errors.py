@@ -36,6 +36,15 @@ def test_errors_name_the_side_at_fault(embedder: LLM, score_type: str) -> None:
     assert "document 0 has 72, document 2 has 72." in str(several)
 
 
+def test_options_that_are_none_are_named(embedder: LLM) -> None:
+    with pytest.raises(BadInput, match=r"^score_type=\[\]"):
+        embedder.score("a", "b", score_type=[])
+    for min_score in ("x", float("nan"), True):
+        with pytest.raises(BadInput, match=r"^min_score="):
+            embedder.rerank("a", ["b"], min_score=min_score)  # type: ignore[arg-type]
+    assert embedder.rerank("a", ["b"], min_score=float("inf"), use_tqdm=False) == []
+
+
 def test_a_refused_side_leaves_nothing_running(embedder: LLM) -> None:
     with pytest.raises(BadInput):
         embedder.score(["a " * 30] * 40, ["b"] * 39 + [LONG], use_tqdm=False)

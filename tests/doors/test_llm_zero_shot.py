@@ -115,6 +115,7 @@ def test_equally_likely_labels_keep_their_order(llm: LLM) -> None:
         ([], {}, r"The labels are \[\]"),
         (" , ", {}, "At least one label"),
         (["a", 3], {}, "each a text"),
+        (5, {}, "The labels are 5"),
         (["a"], {"hypothesis_template": "It is."}, "has no place for a label"),
     ],
 )

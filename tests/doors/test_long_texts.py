@@ -222,10 +222,17 @@ def test_late_chunks_can_be_awaited(llm: LLM, folder: Path) -> None:
         ("some  text", [(4, 6)], "chars", "Span 0 has no tokens"),
         ("some text", [(0, 99)], "tokens", "Span 0 has no tokens, or ends after"),
         ("some text", [(0, 4)], "words", "unit='words'"),
+        ("some text", [5], "chars", "Span 0 is 5"),
+        ("some text", [(0, 4), ("0", "1")], "chars", r"Span 1 is \('0', '1'\)"),
+        ("some text", [(0, 1, 2)], "chars", "Two whole numbers"),
+        ("some text", 5, "chars", "spans are of type int"),
+        (5, None, "chars", "document is of type int"),
     ],
 )
 def test_spans_that_cannot_be(llm: LLM, text: Any, spans: Any, unit: Any, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         llm.embed_chunks(text, spans, unit=unit)
+    with pytest.raises(BadInput, match=r"^separator=5"):
+        llm.embed_chunks(["a", "b"], separator=5)  # type: ignore[arg-type]
     with pytest.raises(TooLong):
         llm.embed_chunks(LONG, [(0, 5)])

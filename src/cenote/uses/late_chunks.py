@@ -7,9 +7,10 @@ Source: Guenther et al. 2024 (arXiv 2409.04701).
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,8 @@ Unit = Literal["chars", "tokens"]
 Span = tuple[int, int]
 
 TASK = token_embed.NAME
+_NUM_BOUNDS: Final = 2
+_DOCUMENTS: Final = "A text and spans, or a list of texts."
 
 
 @dataclass(frozen=True)
@@ -59,15 +62,20 @@ def plan(text: str | Sequence[str], spans: Sequence[Span] | None, unit: Unit, se
     if isinstance(text, str) == (spans is None):
         raise BadInput(
             "A document needs spans, and a list of its pieces has none.",
-            allowed="A text and spans, or a list of texts.",
+            allowed=_DOCUMENTS,
             param="spans",
         )
+    if not isinstance(separator, str):
+        raise BadInput(f"separator={separator!r}.", allowed="It is a text.", param="separator")
     if not isinstance(text, str):
+        if not isinstance(text, Sequence):
+            raise BadInput(f"The document is of type {type(text).__name__}.", allowed=_DOCUMENTS, param="text")
         if unit != "chars" or not all(isinstance(piece, str) for piece in text):
             raise BadInput("Pieces are texts, and are counted in characters.", param="text")
         starts = np.cumsum([0, *(len(piece) + len(separator) for piece in text)]).tolist()
         spans = [(start, start + len(piece)) for start, piece in zip(starts, text, strict=False)]
         text = separator.join(text)
+    spans = [_checked(span, index) for index, span in enumerate(_listed(spans))]
     if not spans:
         raise BadInput("There are no spans.", allowed="One or more.", param="spans")
     for index, (start, end) in enumerate(spans):
@@ -77,7 +85,26 @@ def plan(text: str | Sequence[str], spans: Sequence[Span] | None, unit: Unit, se
                 allowed=f"It has a start and a later end, within the {len(text)} characters of the text.",
                 param="spans",
             )
-    return Plan(text, tuple((int(start), int(end)) for start, end in spans), unit)
+    return Plan(text, tuple(spans), unit)
+
+
+def _listed(spans: Any) -> Sequence[Any]:
+    given = spans.tolist() if isinstance(spans, np.ndarray) else spans
+    if not isinstance(given, (list, tuple)):
+        what = f"The spans are of type {type(given).__name__}."
+        raise BadInput(what, allowed="A list of starts and ends.", param="spans")
+    return given
+
+
+def _checked(span: Any, index: int) -> Span:
+    bounds = [operator.index(bound) for bound in span if _is_whole(bound)] if isinstance(span, (list, tuple)) else []
+    if len(bounds) != _NUM_BOUNDS or len(span) != _NUM_BOUNDS:
+        raise BadInput(f"Span {index} is {span!r}.", allowed="Two whole numbers, its start and its end.", param="spans")
+    return bounds[0], bounds[1]
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def params(asked: embed.Params) -> token_embed.Params:

@@ -130,7 +130,7 @@ class Scores:
         return ranking
 
 
-def score_type(recipe: Recipe, wanted: ScoreType | None = None) -> ScoreType:
+def score_type(recipe: Recipe, wanted: Any = None) -> ScoreType:
     """How a checkpoint scores: by its own nature, unless `wanted` names another way.
 
     Raises:
@@ -138,7 +138,7 @@ def score_type(recipe: Recipe, wanted: ScoreType | None = None) -> ScoreType:
         BadInput: There is no such way.
     """
     if wanted is not None:
-        if wanted not in _TASKS:
+        if not isinstance(wanted, str) or wanted not in _TASKS:
             raise BadInput(f"score_type={wanted!r}.", allowed=f"It is {', '.join(_TASKS)}.", param="score_type")
         if not find(_TASKS[wanted]).serves(recipe):
             allowed = f"Its tasks are {recipe.tasks}."
@@ -239,14 +239,17 @@ def finish(recipe: Recipe, planned: Plan, outcome: Outcome) -> Scores:
     return Scores(scores, scores)
 
 
-def check_ranking(query: Any, top_n: int | None) -> None:
-    """Raise `BadInput` where `query` is not one text, or `top_n` is no number of documents."""
+def check_ranking(query: Any, top_n: int | None, min_score: float | None) -> None:
+    """Raise `BadInput` where `query` is not one text, `top_n` no number of documents, or `min_score` no number."""
     if not isinstance(query, str):
         what = f"The query is of type {type(query).__name__}."
         raise BadInput(what, allowed="A ranking has one query, a text.", fix="Call score for pairs.", param="query")
     if top_n is not None and (not _is_whole(top_n) or top_n < 0):
         allowed = "It is a whole number of at least 0, where 0 keeps all."
         raise BadInput(f"top_n={top_n!r}.", allowed=allowed, param="top_n")
+    is_number = isinstance(min_score, (int, float, np.number)) and not isinstance(min_score, bool)
+    if min_score is not None and (not is_number or np.isnan(min_score)):
+        raise BadInput(f"min_score={min_score!r}.", allowed="It is a number.", param="min_score")
 
 
 def ranking(

@@ -83,7 +83,7 @@ def plan(recipe: Recipe, texts: Any, labels: Any, multi_label: bool, template: A
     """
     entailment, contradiction = _entailment(recipe)
     labels = [part.strip() for part in labels.split(",") if part.strip()] if isinstance(labels, str) else labels
-    if not labels or not all(isinstance(label, str) for label in labels):
+    if not isinstance(labels, Sequence) or not labels or not all(isinstance(label, str) for label in labels):
         what = f"The labels are {labels!r}."
         raise BadInput(what, allowed="At least one label, each a text.", param="candidate_labels")
     if not isinstance(template, str) or "{}" not in template:
