@@ -44,7 +44,7 @@ _DECIDED: Final = (
 _RECORDS: Final = ("classifier", "late_interaction", "masked_lm", "sparse")
 # Keys of config.json that say where it comes from, or how fast it is to run.
 _SAY_NOTHING: Final = ("_name_or_path", "transformers_version", "torch_dtype", "dtype", "use_cache")
-_TOKENIZER_FILES: Final = ("*token*.json", "vocab*", "merges.txt", "*.model")
+_TOKENIZER_FILES: Final = ("*token*.json", "vocab*", "merges.txt", "*.model", "chat_template.jinja")
 _WEIGHTS: Final = ("*.safetensors", "*.bin")
 
 

@@ -52,8 +52,11 @@ def test_all_that_decides_the_vectors_changes_it(tiny_sentence: TinySentence, ti
     plain: dict[str, Any] = {"matryoshka_dimensions": [8]}
     folder = tiny_sentence(**plain)
     st = "config_sentence_transformers.json"
+    spoken = Path(shutil.copytree(folder, tmp_path / "spoken"))
+    (spoken / "chat_template.jinja").write_text("{{ messages[0].content }}", encoding="utf-8")
     found = [
         of(folder),
+        of(spoken),
         of(tiny_sentence(seed=1, **plain)),
         of(tiny_sentence(pooling="cls", **plain)),
         of(tiny_sentence(normalize=True, **plain)),
