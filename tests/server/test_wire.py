@@ -64,6 +64,9 @@ def test_a_packed_body_is_read(client: httpx.Client) -> None:
     plain = client.post("/v1/embeddings", content=body, headers=JSON)
     packed = client.post("/v1/embeddings", content=gzip.compress(body), headers=GZIP)
     assert packed.json()["data"] == plain.json()["data"]
+    members = b"".join(gzip.compress(part) for part in (body[:9], b"", body[9:]))
+    in_members = client.post("/v1/embeddings", content=members, headers=GZIP)
+    assert in_members.json()["data"] == plain.json()["data"]
 
 
 @pytest.mark.parametrize(
@@ -74,9 +77,12 @@ def test_a_packed_body_is_read(client: httpx.Client) -> None:
         (b"", "gzip", 400),
         (gzip.compress(b'{"input": "' + b"a" * 2_000_000 + b'"}'), "gzip", 413),
         (gzip.compress(bytes(300_000_000), 1), "gzip", 413),
+        (gzip.compress(b" " * 1_500_000) * 2, "gzip", 413),
+        (gzip.compress(b'{"input": "a"}') + b"more", "gzip", 400),
+        (gzip.compress(b'{"input": "a"}') + gzip.compress(b" ") * 1000, "gzip", 400),
         (b'{"input": "a"}', "br", 415),
     ],
-    ids=["no-gzip", "cut-off", "empty", "too-large", "bomb", "unknown"],
+    ids=["no-gzip", "cut-off", "empty", "too-large", "bomb", "large-in-all", "more", "members", "unknown"],
 )
 @pytest.mark.parametrize("path", ["/v1/embeddings", "/v2/embed"])
 def test_packed_bodies_that_are_refused(
