@@ -93,7 +93,11 @@ def fitting(recipe: Recipe, input_type: str) -> list[str]:
     others = [by_name[name] for name in INPUT_TYPES.get(wanted, ()) if name in by_name and name != wanted]
     # Checkpoints may list an empty prompt of one name beside one of another name that has text.
     others.sort(key=lambda name: not recipe.prompts[name])
-    return [by_name[wanted], *others] if wanted in by_name else others
+    names = [by_name[wanted], *others] if wanted in by_name else others
+    if adapter(recipe, input_type) is not None:
+        # It was trained with its instruction, beside which saved files may list an empty prompt of the type's own name.
+        names.sort(key=lambda name: not recipe.prompts[name])
+    return names
 
 
 def by_input_type(recipe: Recipe, input_type: str) -> Chosen:
@@ -105,12 +109,27 @@ def by_input_type(recipe: Recipe, input_type: str) -> Chosen:
     return Chosen() if is_known else Chosen(prompt="")
 
 
+def adapter(recipe: Recipe, input_type: str | None) -> str | None:
+    """The checkpoint's adapter for a type of input: the one of its own name, else one of a name for the same."""
+    if input_type is None:
+        return None
+    wanted = input_type.lower()
+    return next((name for name in (wanted, *INPUT_TYPES.get(wanted, ())) if name in recipe.adapters), None)
+
+
+def chooses_reading(recipe: Recipe, input_type: str | None) -> bool:
+    """Whether a type of input decides more than a prompt: a route or an adapter."""
+    return recipe.routing is not None or adapter(recipe, input_type) is not None
+
+
 def preferring(names: Sequence[str], recipe: Recipe, options: Mapping[str, Any]) -> dict[str, Any]:
     """`options` of a call with the first prompt of `names` that there is, unless they choose one themselves.
 
-    A checkpoint with routes is told what the texts are, too.
+    A checkpoint with routes or with adapters for such texts is told what they are, too.
     """
     chosen = dict(options)
+    if options.get("adapter") is None and adapter(recipe, names[0]) is not None:
+        return {**chosen, "input_type": names[0]} if options.get("input_type") is None else chosen
     if not any(options.get(name) is not None for name in ("prompt", "prompt_name", "input_type")):
         found = next((name for name in names if name in recipe.prompts), recipe.default_prompt_name)
         chosen |= {"prompt": ""} if found is None else {"prompt_name": found}

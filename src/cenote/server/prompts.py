@@ -65,7 +65,7 @@ async def read(door: Door, engine: Engine, body: PromptFields, notes: Notes) -> 
             fix="Put the prompt into the first message.",
             param="prompt_name" if body.prompt is None else "prompt",
         )
-    if body.input_type is not None and engine.recipe.routing is None:
+    if body.input_type is not None and not prompting.chooses_reading(engine.recipe, body.input_type):
         notes.ignored.append("input_type")
     texts: list[Input] = [*await chat.render(engine, listed, how)]
     # A conversation says how it starts, so not even the checkpoint's default prompt goes before it.
@@ -76,13 +76,13 @@ def _prompt(engine: Engine, body: PromptFields, notes: Notes) -> tuple[str | Non
     """Name and text of the prompt that `body` chooses."""
     if body.input_type is None:
         return body.prompt_name, body.prompt
-    chooses_route = engine.recipe.routing is not None
+    chooses_reading = prompting.chooses_reading(engine.recipe, body.input_type)
     if body.prompt is not None or body.prompt_name is not None:
-        if not chooses_route:
+        if not chooses_reading:
             notes.ignored.append("input_type")
         return body.prompt_name, body.prompt
     chosen = prompting.by_input_type(engine.recipe, body.input_type)
-    if chosen.prompt_name is None and not chooses_route:
+    if chosen.prompt_name is None and not chooses_reading:
         notes.ignored.append("input_type")
     if chosen.prompt is not None:
         notes.warnings.append("input_type is not one that is known, so no prompt was put before the inputs")

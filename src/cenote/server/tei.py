@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
-from .. import inputs
+from .. import inputs, prompting
 from ..errors import BadInput, NoInputs
 from ..sparse import parted
 from ..tasks import classify, embed, sparse, token_embed
@@ -186,17 +186,22 @@ def length_of(door: Door, body: Fields) -> Length:
 
 async def embedded(door: Door, request: Request, body: EmbedRequest) -> Answered:
     """Vectors: `float32 [N, E]`."""
-    params = embed.Params(
-        normalize=body.normalize is not False, dimensions=body.dimensions, prompt_name=body.prompt_name
-    )
     engine, given = _texts(door, body)
+    params = embed.Params(
+        normalize=body.normalize is not False,
+        dimensions=body.dimensions,
+        prompt_name=body.prompt_name,
+        # Clients of these routes have no other way to say what the texts are.
+        adapter=prompting.adapter(engine.recipe, body.prompt_name),
+    )
     return await ran(door, request, body, engine, embed.NAME, given, params)
 
 
 async def embedded_all(door: Door, request: Request, body: TextsRequest) -> Answered:
     """The rows of each text's tokens, as the pooling gets them."""
     engine, given = _texts(door, body)
-    params = token_embed.Params(raw=True, prompt_name=body.prompt_name)
+    adapter = prompting.adapter(engine.recipe, body.prompt_name)
+    params = token_embed.Params(raw=True, prompt_name=body.prompt_name, adapter=adapter)
     return await ran(door, request, body, engine, token_embed.NAME, given, params)
 
 
@@ -248,7 +253,8 @@ async def compared(door: Door, request: Request, body: SimilarityRequest) -> Ans
     if not body.inputs.sentences:
         raise NoInputs("There are no sentences to compare with.", allowed="It takes one or more.", param="sentences")
     how = body.parameters or SimilarityParameters()
-    params = embed.Params(normalize=True, prompt_name=how.prompt_name)
+    adapter = prompting.adapter(door.model(how.model).recipe, how.prompt_name)
+    params = embed.Params(normalize=True, prompt_name=how.prompt_name, adapter=adapter)
     given = [body.inputs.source_sentence, *body.inputs.sentences]
     answered = await ran(door, request, how, door.model(how.model), embed.NAME, given, params)
     rows = np.asarray(answered.outcome.rows)

@@ -34,7 +34,8 @@ class Params:
         dimensions: Cut vectors to this size, before normalising; None for the checkpoint's size.
         prompt_name: Name of one of the checkpoint's prompts, put before each text.
         prompt: A text put before each text; wins over `prompt_name`.
-        input_type: What the texts are (`query`, `document`, ...), which chooses a prompt where none is named.
+        input_type: What the texts are (`query`, `document`, ...), which chooses a prompt and an adapter where none is
+            named.
         pooling: Mode of `steps.POOLINGS`, or of a plugin, in place of the checkpoint's, in any case of letters.
         adapter: Name of the checkpoint's adapter that the texts are read with; its instruction goes before each, unless
             `prompt`, `prompt_name` or `input_type` says otherwise.
@@ -104,10 +105,11 @@ def encode(
 
 
 def adapted(recipe: Recipe, encoded: list[Encoded], params: Params) -> list[Encoded]:
-    """`encoded`, to be read with the adapter that the request names."""
-    if params.adapter is None:
+    """`encoded`, to be read with the adapter that the request names, else with that for its type of input."""
+    name = params.adapter if params.adapter is not None else prompting.adapter(recipe, params.input_type)
+    if name is None:
         return encoded
-    number = list(recipe.adapters).index(params.adapter)
+    number = list(recipe.adapters).index(name)
     return [_adapted(one, number) for one in encoded]
 
 
