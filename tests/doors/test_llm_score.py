@@ -118,7 +118,7 @@ def test_half_precision_keeps_the_ranking(crossed: CrossEncoderFolder, dtype: st
         half = np.array(scores(llm, QUERY, DOCUMENTS, use_activation=False))
         order = [result.index for result in llm.rerank(QUERY, DOCUMENTS, use_tqdm=False, tokenization_kwargs=CUT)]
     assert order == np.argsort(-half, kind="stable").tolist()
-    clear = exact[:, None] - exact > 0.05 * np.ptp(exact)
+    clear = exact[:, None] - exact > 0.1 * np.ptp(exact)
     assert clear.sum() > 300
     assert (half[:, None] > half)[clear].all()
 
