@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,7 +47,6 @@ def assert_finds(lines: str, expected: Sequence[Sequence[Entity]]) -> None:
         [{**one.as_dict(), "score": pytest.approx(one.score, abs=2e-6)} for one in entities] for entities in expected
     ]
     assert found == near
-    assert sum(map(len, found)) > 1
 
 
 def test_arguments_become_entities(cenote: Cenote, labeller: LLM) -> None:
@@ -56,9 +56,13 @@ def test_arguments_become_entities(cenote: Cenote, labeller: LLM) -> None:
     first = json.loads(result.stdout.splitlines()[0])
     assert list(first) == ["index", "entities", "tokens", "truncated"]
     assert first["tokens"] == labeller.engine.tokenizer.count(TEXTS[0])
-    every = ("--aggregation", "none", "--ignore-label", "B-PER", "--ignore-label", "I-PER")
-    expected = labeller.entities(TEXTS, aggregation="none", ignore_labels=["B-PER", "I-PER"], **QUIET)
-    assert_finds(cenote(*command, *every, *TEXTS).stdout, expected)
+    # Which labels a random model gives is not known before; all but its rarest are wanted.
+    every = labeller.entities(TEXTS, aggregation="none", ignore_labels=[], **QUIET)
+    rarest = Counter(one.label for found in every for one in found).most_common()[-1][0]
+    expected = [[one for one in found if one.label != rarest] for found in every]
+    wanted = ("--aggregation", "none", "--ignore-label", rarest)
+    assert_finds(cenote(*command, *wanted, *TEXTS).stdout, expected)
+    assert sum(map(len, every)) > 9
 
 
 def test_long_texts_are_cut_or_read_in_windows(cenote: Cenote, labeller: LLM) -> None:
