@@ -36,6 +36,7 @@ _EXAMPLES: dict[str, str] = {
     "gemma2": "BAAI/bge-multilingual-gemma2",
     "gemma3_text": "google/embeddinggemma-300m",
     "gte": "Alibaba-NLP/gte-multilingual-base, Snowflake/snowflake-arctic-embed-m-v2.0",
+    "internlm2": "internlm/internlm2-1_8b-reward, internlm/internlm2-7b",
     "jina_bert": "jinaai/jina-embeddings-v2-base-en",
     "llama": "meta-llama/Llama-3.2-1B",
     "mistral": "intfloat/e5-mistral-7b-instruct",

@@ -241,7 +241,7 @@ def load_model(recipe: Recipe, plan: Plan) -> tuple[models.Model, Classifier | M
     stored = weights.Stored(tensors, architecture.PREFIXES, names, rows)
     weights.load(
         model,
-        models.gathered(architecture, stored.backbone()),
+        models.gathered(architecture, stored.backbone(), recipe.model),
         prefixes=architecture.PREFIXES,
         rename=architecture.RENAME,
         ignored=(*architecture.IGNORED, *_unread(recipe, heads)),

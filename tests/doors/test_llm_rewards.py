@@ -78,6 +78,26 @@ def test_a_reward_model_values_every_token(rewarder: Rewarder) -> None:
         same(rows(llm, use_activation=True), [torch.tensor(row).sigmoid().numpy() for row in logits])
 
 
+def test_a_reward_model_of_one_layer_is_read_as_its_makers_read_it(tiny: Tiny, tmp_path: Path) -> None:
+    folder = reranker(tiny("internlm2"), tmp_path / "m")
+    v_head = 0.2 * torch.randn(1, 60, generator=torch.Generator().manual_seed(3))
+    state = {f"model.{name}": tensor for name, tensor in load_file(folder / "model.safetensors").items()}
+    save_file({**state, "v_head.weight": v_head}, folder / "model.safetensors", metadata={"format": "pt"})
+    write_json(
+        folder / "config.json",
+        {**read_json(folder / "config.json"), "architectures": ["InternLM2ForRewardModel"]},
+    )
+    model = AutoModel.from_pretrained(tiny("internlm2"), **EXACT).eval()
+    with torch.inference_mode():
+        hidden = [model(**tokenizer_of(folder)(text, return_tensors="pt")).last_hidden_state[0] for text in TEXTS]
+        logits = [(rows @ v_head.T).numpy() for rows in hidden]
+    with LLM(str(folder)) as llm:
+        assert llm.get_supported_tasks() == ("token_classify",)
+        same(rows(llm), logits)
+        shown = llm.encode(TEXTS, pooling_task="token_classify", use_tqdm=False)
+        same([out.outputs.data.numpy() for out in shown], [torch.tensor(row).sigmoid().numpy() for row in logits])
+
+
 def test_a_process_reward_model_values_the_ends_of_steps(rewarder: Rewarder) -> None:
     folder, logits = rewarder("Qwen2ForProcessRewardModel", 2)
     tokenizer = tokenizer_of(folder)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-DECODERS: Final = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3")
+from . import internlm2
+
+DECODERS: Final = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "internlm2")
 
 SHAPE: Final[dict[str, Any]] = {
     "hidden_size": 60,
@@ -28,6 +30,7 @@ OWN_SHAPE: Final[dict[str, dict[str, Any]]] = {
     "gemma2": {**_HEAD_SIZE, "query_pre_attn_scalar": 13, "sliding_window": 6, "attn_logit_softcapping": 2.0},
     "gemma3_text": {**_HEAD_SIZE, "query_pre_attn_scalar": 13, "sliding_window": 6, "sliding_window_pattern": 2},
     "phi3": {},
+    "internlm2": internlm2.OWN_SHAPE,
 }
 
 
@@ -92,5 +95,6 @@ VARIANTS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
         },
     ),
     "qwen3-window": ("qwen3", {**_WINDOWED, "max_window_layers": 2, "attention_bias": True}),
+    **internlm2.VARIANTS,
 }
 """Name -> model type and what is special in its config."""

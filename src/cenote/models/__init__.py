@@ -6,9 +6,9 @@ that are of no use here, each with the reason) and `HEADS` (the classifier of wh
 `token`; a function of the config where that says more of them); a language model also `LM_HEAD` (names of its head
 and of the table of words that the head may be tied to) and `REWARDS` (classes of reward models and their heads).
 Where there is no transformer it may also say that it `STORES` no tensors, that it is `SIZED_BY_WEIGHTS` (so `from_hf`
-finds the shapes of the stored tensors under `shapes`), and by `gathered(tensors)` how stored tensors become others. A
-family whose checkpoints say another's `model_type` tells them by `claims(raw)`. Nothing else in Cenote knows an
-architecture.
+finds the shapes of the stored tensors under `shapes`), and by `gathered(tensors, config)` how stored tensors become
+others. A family whose checkpoints say another's `model_type` tells them by `claims(raw)`. Nothing else in Cenote knows
+an architecture.
 """
 
 from __future__ import annotations
@@ -107,10 +107,12 @@ def sized_by_weights(architecture: Architecture) -> bool:
     return bool(getattr(architecture, "SIZED_BY_WEIGHTS", False))
 
 
-def gathered(architecture: Architecture, tensors: Iterator[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+def gathered(
+    architecture: Architecture, tensors: Iterator[tuple[str, Tensor]], config: ModelConfig
+) -> Iterator[tuple[str, Tensor]]:
     """The stored tensors, made into those that the family is filled with."""
     gather = getattr(architecture, "gathered", None)
-    return tensors if gather is None else gather(tensors)
+    return tensors if gather is None else gather(tensors, config)
 
 
 def find(raw: Mapping[str, Any]) -> Architecture:

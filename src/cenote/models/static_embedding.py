@@ -75,7 +75,7 @@ class Model(nn.Module):
         return Hidden(F.embedding_bag(ids_T, weight, starts_S, mode="mean"), {})
 
 
-def gathered(tensors: Iterator[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+def gathered(tensors: Iterator[tuple[str, Tensor]], _: Config) -> Iterator[tuple[str, Tensor]]:
     """One row for each token: `embeddings[mapping] * weights`."""
     parts: dict[str, Tensor] = {}
     for name, tensor in tensors:
