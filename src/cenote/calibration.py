@@ -41,7 +41,7 @@ def quantized(engine: Engine, rows: FloatArray, precision: str, params: embed.Pa
     if precision not in precisions.WITH_RANGES:
         return precisions.quantize(rows, precision), ""
     known = engine.calibration
-    if known is not None and known.size == rows.shape[1] and _is_own(engine.recipe, params):
+    if known is not None and known.size == rows.shape[1] and _is_of(known, engine.recipe, params):
         return precisions.quantize(rows, precision, known.ranges), ""
     return precisions.quantize(rows, precision, _sample_ranges(engine, params)), _warning(engine, rows.shape[1])
 
@@ -94,9 +94,11 @@ def _form(recipe: Recipe, params: embed.Params) -> embed.Params:
     return embed.Params(params.normalize, params.dimensions, prompt="", input_type=kind, pooling=params.pooling)
 
 
-def _is_own(recipe: Recipe, params: embed.Params) -> bool:
-    """Whether vectors are normalised and pooled as the checkpoint says, which is how a calibration measures them."""
-    return params.normalize in (None, recipe.normalize) and not embed.read_key(recipe, params).pooling
+def _is_of(known: precisions.Calibration, recipe: Recipe, params: embed.Params) -> bool:
+    """Whether vectors are normalised and pooled as those were that a calibration measured."""
+    asked, measured = (recipe.normalize if one is None else one for one in (params.normalize, known.normalize))
+    of_its_pooling = embed.read_key(recipe, replace(params, pooling=known.pooling or None))
+    return asked == measured and embed.read_key(recipe, params) == of_its_pooling
 
 
 def _warning(engine: Engine, size: int) -> str:

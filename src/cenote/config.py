@@ -300,6 +300,23 @@ def _renamed(user: Mapping[str, Any], new_names: Mapping[str, str]) -> Mapping[s
     return {name: value for name, value in user.items() if name not in new_names}
 
 
+def allowed_plugins(env: Mapping[str, str] | None = None) -> tuple[frozenset[str] | None, bool]:
+    """Names of the installed plugins that may be used, None for all, and whether each of them must be installed.
+
+    `CENOTE_PLUGINS` lists them with commas between; else `VLLM_PLUGINS` does, which may name plugins of the reference
+    that mean nothing here.
+
+    Args:
+        env: Stands in for the process environment.
+    """
+    env = os.environ if env is None else env
+    own = ENV_PREFIX + "PLUGINS"
+    listed = env.get(own, env.get("VLLM_PLUGINS"))
+    if listed is None:
+        return None, False
+    return frozenset(name for part in listed.split(",") if (name := part.strip())), own in env
+
+
 def env_name(field_name: str) -> str:
     """The environment variable of a setting."""
     return ENV_PREFIX + field_name.upper()

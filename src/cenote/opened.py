@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -191,7 +192,10 @@ class Opened:
         """Hand in texts without waiting for their labels."""
         given = [texts] if isinstance(texts, str) else texts
         planned = zero_shot.plan(self.recipe, given, labels, multi_label, template)
-        return planned, self.start(planned.pairs, zero_shot.TASK, **more, **zero_shot.OPTIONS)
+        started = self.start(planned.pairs, zero_shot.TASK, **more, **zero_shot.OPTIONS)
+        return planned, Started(
+            [replace(part, called="pair", named=planned.named_at(part.where)) for part in started.parts]
+        )
 
     def _length(
         self, lora_request: None, tokenization_kwargs: Mapping[str, Any] | None, *asked: Any

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .chunks import check_whole, refuse_long
 from .errors import BadInput, CenoteError, TooLong
@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 MAX_INPUTS = 256
 MAX_BYTES = 64 * 1024
 _BYTES_PER_TOKEN = 4
-_NUMBER = re.compile(r"(?<=nput )\d+")  # of an input, as messages name it
-_INPUT = re.compile(r"\b([Ii])nput(s?)(?= \d| have)")
+_INPUT = re.compile(r"\b([Ii])nput (\d+)|\binputs(?= have)")  # as messages name them
 _PLURAL = {"query": "queries"}
+
+Named: TypeAlias = Callable[[int], tuple[int, str]]
+"""Position of one input of a call -> the position that its caller knows, and the words for it."""
 
 
 @dataclass(slots=True)
@@ -187,27 +189,24 @@ def moved(error: CenoteError, index: int) -> CenoteError:
     return twin
 
 
-def placed(error: CenoteError, where: Sequence[int], called: str = "input") -> CenoteError:
-    """The same error where the call ran only some of the caller's inputs.
+def placed(error: CenoteError, named: Named, called: str = "input") -> CenoteError:
+    """The same error in the words of a caller whose inputs are others than those of the call.
 
     Args:
-        where: The position of each of them.
         called: What the caller calls one of them, such as "query".
     """
     if error.index is None:
         return error
 
-    def position(named: re.Match[str]) -> str:
-        number = int(named[0])
-        return str(where[number]) if number < len(where) else named[0]
+    def words(found: re.Match[str]) -> str:
+        if found[2] is None:
+            return _PLURAL.get(called, f"{called}s")
+        _, name = named(int(found[2]))
+        return name[0].upper() + name[1:] if found[1] == "I" else name
 
-    def noun(found: re.Match[str]) -> str:
-        name = _PLURAL.get(called, f"{called}s") if found[2] else called
-        return name.capitalize() if found[1] == "I" else name
-
-    twin = _reworded(error, _INPUT.sub(noun, _NUMBER.sub(position, error.what)), where[error.index])
+    twin = _reworded(error, _INPUT.sub(words, error.what), named(error.index)[0])
     if isinstance(twin, TooLong):
-        twin.offenders = tuple(where[offender] for offender in twin.offenders)
+        twin.offenders = tuple(dict.fromkeys(named(offender)[0] for offender in twin.offenders))
     return twin
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 import pluggy
 
 from . import hookspecs
+from .config import allowed_plugins
 from .errors import ConfigError
 from .hookspecs import PROJECT, hookimpl
 from .steps import POOLINGS
@@ -40,11 +41,13 @@ def manager() -> pluggy.PluginManager:
     """The one plugin manager of the process, with built-ins and installed packages in it.
 
     Raises:
-        ConfigError: An installed plugin cannot be imported.
+        ConfigError: An installed plugin cannot be imported, or one that `CENOTE_PLUGINS` names is not there.
     """
     plugins = pluggy.PluginManager(PROJECT)
     plugins.add_hookspecs(hookspecs)
     plugins.register(BuiltIn(), name="built-in")
+    for name in _not_allowed():
+        plugins.set_blocked(name)
     try:
         plugins.load_setuptools_entrypoints(PROJECT)
     except Exception as error:
@@ -54,6 +57,22 @@ def manager() -> pluggy.PluginManager:
             fix="Repair or uninstall it.",
         ) from error
     return plugins
+
+
+def _not_allowed() -> set[str]:
+    """Names of installed plugins that the environment leaves out."""
+    allowed, must_be_there = allowed_plugins()
+    if allowed is None:
+        return set()
+    points = {point.name for group in (PROJECT, *IO_GROUPS) for point in importlib.metadata.entry_points(group=group)}
+    if must_be_there and allowed - points:
+        raise ConfigError(
+            f"CENOTE_PLUGINS names {', '.join(sorted(allowed - points))}, which is not installed.",
+            allowed=f"Installed are {', '.join(sorted(points)) or 'none'}.",
+            fix="Install it, or leave it out.",
+            param="CENOTE_PLUGINS",
+        )
+    return points - allowed
 
 
 def register(plugin: object) -> None:
@@ -142,7 +161,10 @@ def io_processor(name: str) -> Any:
 
 
 def _entry_points(group: str) -> list[importlib.metadata.EntryPoint]:
-    points = list(importlib.metadata.entry_points(group=group))
+    allowed, _ = allowed_plugins()
+    points = [
+        point for point in importlib.metadata.entry_points(group=group) if allowed is None or point.name in allowed
+    ]
     _merged([{point.name: point.value} for point in points], "bring the IO processor ")
     return points
 

@@ -26,6 +26,7 @@ WITH_RANGES: Final = ("int8", "uint8")
 
 _KEY: Final = "ranges"
 _NUM_STEPS: Final = 255
+_LENGTHS: Final = {None: "", True: "true", False: "false"}  # what a file says of `normalize`
 
 
 def check(precision: str) -> None:
@@ -72,12 +73,16 @@ class Calibration:
         model: Name of the model that made the vectors.
         num_texts: How many there were.
         source: The file that they were read from.
+        normalize: Whether they were told to have unit length; None as the checkpoint says.
+        pooling: The mode that they were told to be pooled by; "" as the checkpoint says.
     """
 
     ranges: FloatArray
     model: str
     num_texts: int
     source: str = ""
+    normalize: bool | None = None
+    pooling: str = ""
 
     @property
     def size(self) -> int:
@@ -86,7 +91,8 @@ class Calibration:
 
     def save(self, path: Path) -> None:
         """Write a safetensors file with one tensor, `ranges`."""
-        about = {"model": self.model, "num_texts": str(self.num_texts)}
+        about = {"model": self.model, "num_texts": str(self.num_texts), "pooling": self.pooling}
+        about["normalize"] = _LENGTHS[self.normalize]
         save_file({_KEY: np.ascontiguousarray(self.ranges, np.float32)}, path, metadata=about)
 
     @classmethod
@@ -114,4 +120,12 @@ class Calibration:
                 param="calibration",
             )
         count = about.get("num_texts", "0")
-        return cls(ranges.astype(np.float32), about.get("model", ""), int(count) if count.isdigit() else 0, path)
+        normalize = {word: value for value, word in _LENGTHS.items()}.get(about.get("normalize", ""))
+        return cls(
+            ranges.astype(np.float32),
+            about.get("model", ""),
+            int(count) if count.isdigit() else 0,
+            path,
+            normalize,
+            about.get("pooling", ""),
+        )

@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from .call import Call
 from .errors import CenoteError
-from .pieces import placed
+from .pieces import Named, placed
 from .types import Encoded, FloatArray, Input, Outcome
 from .uses.score import Plan
 
@@ -28,11 +28,13 @@ class Part:
     Args:
         where: Their positions among all prompts; of parts of one prompt, its position for each.
         called: What errors call one of them; with a name of their own they are counted apart from the others.
+        named: What errors say of each, where that is more than what it is called and its position.
     """
 
     where: NDArray[np.intp]
     call: Call
     called: str = "input"
+    named: Named | None = None
 
     def result(self) -> Outcome:
         """`Call.result`, whose errors name positions among all prompts."""
@@ -56,8 +58,12 @@ class Part:
 
     def placed(self, error: CenoteError) -> CenoteError:
         """The same error, naming the position that the caller knows."""
-        where = self.where if self.called == "input" else range(len(self.where))
-        return placed(error, [int(position) for position in where], self.called)
+        return placed(error, self.named or self._positioned, self.called)
+
+    def _positioned(self, number: int) -> tuple[int, str]:
+        counts = self.called != "input" or number >= len(self.where)
+        position = number if counts else int(self.where[number])
+        return position, f"{self.called} {position}"
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from cenote import LLM
-from cenote.precisions import Calibration
+from cenote.precisions import Calibration, ranges_of
 from support.fixtures import TinySentence
 from support.texts import short_texts
 
@@ -52,6 +53,34 @@ def test_what_is_measured_is_what_is_used(cenote: Cenote, folder: Path, tmp_path
     # The texts themselves reach both ends of every range; a rounding may take the last step.
     assert codes.min(axis=0).max() <= 1
     assert codes.max(axis=0).min() >= 254
+
+
+@pytest.mark.parametrize("asked", [{"normalize": False, "dimensions": 16}, {"pooling": "max", "prompt": "query: "}])
+def test_another_form_has_ranges_of_its_own(
+    cenote: Cenote, folder: Path, tmp_path: Path, asked: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    lines, output = tmp_path / "texts.txt", tmp_path / "ranges.safetensors"
+    lines.write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
+    flags = ["--no-normalize" if value is False else f"--{name}={value}" for name, value in asked.items()]
+    cenote("calibrate", str(folder), str(lines), "--output", str(output), *flags)
+    with LLM(str(folder), device="cpu", calibration=str(output)) as llm:
+        rows = llm.embed(TEXTS, output="numpy", use_tqdm=False, **asked)
+        np.testing.assert_allclose(Calibration.load(str(output)).ranges, ranges_of(rows), atol=2e-6)
+        codes = llm.embed(TEXTS, output="numpy", precision="uint8", use_tqdm=False, **asked)
+        assert codes.min(axis=0).max() <= 1
+        assert codes.max(axis=0).min() >= 254
+        assert "sample texts" not in caplog.text
+        # Vectors as the checkpoint says are others, and take the ranges of the sample.
+        llm.embed(TEXTS, output="numpy", precision="uint8", use_tqdm=False)
+    assert "sample texts" in caplog.text
+
+
+def test_an_adapter_and_a_type_that_are_not_there_are_refused(cenote: Cenote, folder: Path, tmp_path: Path) -> None:
+    lines = tmp_path / "texts.txt"
+    lines.write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
+    command = ("calibrate", str(folder), str(lines), "--output", "x.safetensors")
+    assert "has no adapter named 'retrieval'" in cenote(*command, "--adapter", "retrieval", expect=2).stderr
+    assert "pooling='median'" in cenote(*command, "--pooling", "median", expect=2).stderr
 
 
 @pytest.mark.parametrize(("content", "part"), [("one\n", "two or more"), ("", "There is no text")])

@@ -169,6 +169,7 @@ def test_what_an_activation_rounds_together_is_ranked_by_its_logits() -> None:
         (["score", "--query", "a", "b", "--max-tokens-per-doc", "70"], "must be less than max_model_len (70)"),
         (["score", "--query", "a", "b", "--score-type", "cross-encoder"], "is no cross-encoder"),
         (["rerank", "a", "b", "--top-n", "-1"], "--top-n"),
+        (["rerank", "a", "b", "--min-score", "nan"], "min_score=nan. It is a number."),
         (["rerank", "a", "b", "--output", "best.npy"], "Known are .jsonl, .ndjson"),
         (["rerank"], "QUERY"),
     ],

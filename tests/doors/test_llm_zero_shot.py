@@ -80,8 +80,21 @@ def test_a_long_text_gives_and_the_hypothesis_stays_whole(folder: Path, llm: LLM
         llm.zero_shot(texts, topics, **QUIET)
     assert_same(llm.zero_shot(texts, topics, on_long="cut", **QUIET), reference(folder)(texts, topics))
     # The reference gives up cutting there, and the model fails.
-    with pytest.raises(TooLong, match="cannot be cut to 70 tokens"):
-        llm.zero_shot("a", ["economy " * 90], on_long="cut", **QUIET)
+    with pytest.raises(TooLong, match=r"Text 0 with the label .economy .* cannot be cut to 70 tokens") as refused:
+        llm.zero_shot(["a", "b"], ["x", "economy " * 90], on_long="cut", **QUIET)
+    assert refused.value.index == 0
+
+
+def test_an_error_names_the_text_and_the_label(llm: LLM) -> None:
+    with pytest.raises(
+        TooLong, match=r"^2 of 6 pairs have too many tokens for .*: text 1 with the label 'x' has"
+    ) as two:
+        llm.zero_shot(["a", "b " * 90, "c"], ["x", "y"], **QUIET)
+    assert (two.value.index, two.value.offenders) == (1, (1,))
+    assert "text 1 with the label 'y' has" in str(two.value)
+    with pytest.raises(TooLong, match=r"^Text 2 with the label 'x' has \d+ tokens") as one:
+        llm.zero_shot(["a", "b", "c " * 90], ["x"], **QUIET)
+    assert one.value.index == 2
 
 
 async def test_awaited_they_are_the_same(folder: Path, llm: LLM) -> None:

@@ -109,11 +109,15 @@ def install(folder: Path, source: str) -> None:
     (info / "entry_points.txt").write_text("[cenote]\nguest = guest_plugin\n")
 
 
-def listed(folder: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+def listed(folder: Path, env: dict[str, str], **more: str) -> subprocess.CompletedProcess[str]:
     code = "from cenote import plugins; print(plugins.architectures()['guest'])"
     paths = f"{folder}:{env['PYTHONPATH']}"
     return subprocess.run(
-        [sys.executable, "-c", code], env={**env, "PYTHONPATH": paths}, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code],
+        env={**env, "PYTHONPATH": paths, **more},
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
@@ -121,6 +125,11 @@ def test_an_installed_package_is_found(tmp_path: Path, subprocess_env: dict[str,
     hook = "from cenote.hookspecs import hookimpl\n\n@hookimpl\ndef cenote_architectures():\n"
     install(tmp_path, hook + "    return {'guest': 'guest_plugin'}\n")
     assert listed(tmp_path, subprocess_env).stdout.strip() == "guest_plugin"
+    assert listed(tmp_path, subprocess_env, VLLM_PLUGINS="other, guest").stdout.strip() == "guest_plugin"
+    assert "KeyError: 'guest'" in listed(tmp_path, subprocess_env, VLLM_PLUGINS="other").stderr
+    assert "KeyError: 'guest'" in listed(tmp_path, subprocess_env, VLLM_PLUGINS="guest", CENOTE_PLUGINS="").stderr
+    missing = listed(tmp_path, subprocess_env, CENOTE_PLUGINS="other,guest").stderr
+    assert "CENOTE_PLUGINS names other, which is not installed. Installed are guest" in missing
 
 
 def test_an_installed_package_that_fails_stops_the_start(tmp_path: Path, subprocess_env: dict[str, str]) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from ..call import Call
     from ..recipe import Recipe
     from ..tasks.embed import Params
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _EXAMPLES = """\b
 Examples:
@@ -42,19 +44,34 @@ it came, and disappears at the end. A finished OUTPUT is not overwritten without
 """
 
 
+def vector_flags(command: F) -> F:
+    """Give a command the options of vectors, by the names of `tasks.embed.Params`."""
+    flags = (
+        click.option("--prompt", help="Text put before every input."),
+        click.option("--prompt-name", help="Name of the model's own prompt to put before every input."),
+        click.option(
+            "--input-type", help="What the inputs are (query, document): chooses a prompt, and a model's route."
+        ),
+        click.option("--adapter", help="Name of the model's own adapter to read every input with."),
+        click.option("--pooling", help="Pool in this way, such as mean, cls or last. [default: as the model says]"),
+        click.option("--dimensions", type=int, help="Keep this many leading values (Matryoshka models)."),
+        click.option(
+            "--normalize/--no-normalize", default=None, help="Unit length or not. [default: as the model says]"
+        ),
+    )
+    for flag in reversed(flags):
+        command = flag(command)
+    return command
+
+
 @click.command(epilog=_EXAMPLES)
 @job_flags("table", "jsonl", "npy")
-@click.option("--prompt", help="Text put before every input.")
-@click.option("--prompt-name", help="Name of the model's own prompt to put before every input.")
-@click.option("--input-type", help="What the inputs are (query, document): chooses a prompt, and a model's route.")
-@click.option("--adapter", help="Name of the model's own adapter to read every input with.")
-@click.option("--dimensions", type=int, help="Keep this many leading values (Matryoshka models).")
+@vector_flags
 @click.option("--sparse", "is_sparse", is_flag=True, help="Sparse vectors, also where the model makes others as well.")
 @click.option("--top-k", type=click.IntRange(min=1), help="Keep this many dimensions of a sparse vector, the largest.")
 @click.option(
     "--threshold", type=click.FloatRange(min=0), help="Keep dimensions of a sparse vector whose value is larger."
 )
-@click.option("--normalize/--no-normalize", default=None, help="Unit length or not. [default: as the model says]")
 @settings(ModelSettings, MachineSettings, ShellSettings)
 def embed(given: Given, asked: Asked, is_sparse: bool, **params: Any) -> None:
     """Turn texts into vectors.

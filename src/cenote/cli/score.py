@@ -111,6 +111,9 @@ def rerank(given: Given, asked: Asked, query: str, top_n: int | None, min_score:
 
     Texts come from where `cenote embed` takes them. A cross-encoder ranks best; any embedding model can rank.
     """
+    from ..uses.score import check_ranking
+
+    check_ranking(query, top_n, min_score)
     sources = asked.sources()
     target = asked.target(sources)
     state = State({})

@@ -14,6 +14,7 @@ import numpy as np
 from starlette.requests import Request
 
 from ..errors import BadInput, Cancelled, CenoteError
+from ..pieces import Named
 from ..started import Part, Started
 from ..types import Input, Length, Outcome
 from .bodies import OFF_LOOP_BYTES
@@ -64,18 +65,21 @@ async def run(
     length: Length,
     priority: int = 0,
     where: Sequence[int] | None = None,
+    named: Named | None = None,
 ) -> Outcome:
     """Run `inputs` through `engine` as one call; a `priority` above 0 lets others go first.
 
     Args:
         where: What position errors name for each of them; None for its own.
+        named: What errors say of each, where that is more than its position.
 
     Raises:
         CenoteError: Whatever the call ended with; `Cancelled` when the client closed its connection.
     """
     submit = submits(request, engine, length, priority)
     positions = np.arange(len(inputs)) if where is None else np.array(where, np.intp)
-    return await finish(request, Started([Part(positions, submit(task, inputs, params))]))
+    called = "input" if named is None else "pair"
+    return await finish(request, Started([Part(positions, submit(task, inputs, params), called, named)]))
 
 
 def submits(

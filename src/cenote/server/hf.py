@@ -213,7 +213,8 @@ async def _zero_shot(asked: _Asked) -> Answered:
     labels, template = how.candidate_labels, how.hypothesis_template
     planned = zero_shot.plan(asked.engine.recipe, texts, labels, how.multi_label, template)
     params = classify.Params(**zero_shot.OPTIONS)
-    answered = await tei.ran(asked.door, asked.request, asked.body, asked.engine, zero_shot.TASK, planned.pairs, params)
+    given = (zero_shot.TASK, planned.pairs, params, planned.named_at(range(len(planned.pairs))))
+    answered = await tei.ran(asked.door, asked.request, asked.body, asked.engine, *given)
     found = [
         [{"label": label, "score": score} for label, score in zip(one.labels, one.scores, strict=True)]
         for one in zero_shot.finish(planned, answered.outcome.rows)

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from .. import inputs, prompting
 from ..errors import BadInput, NoInputs
+from ..pieces import Named
 from ..sparse import parted
 from ..tasks import classify, embed, sparse, token_embed
 from ..types import FloatArray, Input, Length, Outcome, Pair, Tokens
@@ -264,10 +265,17 @@ async def compared(door: Door, request: Request, body: SimilarityRequest) -> Ans
 
 
 async def ran(
-    door: Door, request: Request, body: Fields, engine: Engine, task: str, given: Sequence[Input], params: Any
+    door: Door,
+    request: Request,
+    body: Fields,
+    engine: Engine,
+    task: str,
+    given: Sequence[Input],
+    params: Any,
+    named: Named | None = None,
 ) -> Answered:
-    """The rows of a call."""
-    outcome = await calls.run(request, engine, task, given, params, length=length_of(door, body))
+    """The rows of a call; `named` is as in `calls.run`."""
+    outcome = await calls.run(request, engine, task, given, params, length=length_of(door, body), named=named)
     headers = calls.timing_headers(request, outcome) | _counted(outcome, sum(map(_num_chars, given)))
     return Answered(outcome.rows, outcome, headers | calls.model_headers(engine))
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..activations import apply
 from ..errors import BadInput, UnsupportedTask
@@ -68,6 +69,15 @@ class Plan:
     def pairs(self) -> list[Pair]:
         """What the model reads: for each text one pair with each hypothesis."""
         return [Pair(text, hypothesis) for text in self.texts for hypothesis in self.hypotheses]
+
+    def named_at(self, pairs: Sequence[int] | NDArray[np.intp]) -> Callable[[int], tuple[int, str]]:
+        """What errors say of some pairs: for the number of one among `pairs` its text's position, and its words."""
+
+        def named(number: int) -> tuple[int, str]:
+            text, label = divmod(int(pairs[number]), len(self.labels))
+            return text, f"text {text} with the label {self.labels[label]!r}"
+
+        return named
 
 
 def plan(recipe: Recipe, texts: Any, labels: Any, multi_label: bool, template: Any) -> Plan:
