@@ -9,7 +9,7 @@ JOBS   ?= 2
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help serve test lint types directions tests bench fmt clean
+.PHONY: help serve test lint types directions tests kernels bench fmt clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,8 @@ directions: $(VENV)/test.stamp ## Check which floor of the house imports which
 tests: $(VENV)/test.stamp ## Run the tests alone; ARGS="-k tokenizer" picks some
 	$(BIN)/pytest -n $(JOBS) $(ARGS)
 
+kernels: $(VENV)/kernels.stamp ## Compile Cenote's own CPU kernels into the environment, where there is a C compiler
+
 bench: $(VENV)/bench.stamp ## Race Cenote against its peers on this machine
 	$(BIN)/python -m bench $(ARGS)
 
@@ -50,11 +52,21 @@ $(VENV)/torch.stamp: constraints.txt
 	$(PIP) install -c constraints.txt $$(grep '^torch==' constraints.txt)
 	@touch $@
 
-$(VENV)/serve.stamp: $(VENV)/torch.stamp pyproject.toml
+# Never fatal without a compiler: everything works without these, on PyTorch's own products.
+CC_FOUND := $(shell test "$$(uname -sm)" = "Linux x86_64" && command -v $(firstword $(CC)))
+$(VENV)/kernels.stamp: $(VENV)/torch.stamp $(shell find kernels -name '*.[ch]' -o -name '*.py' -o -name '*.toml')
+ifeq ($(CC_FOUND),)
+	@echo "This is not Linux on x86-64 with a C compiler ($(firstword $(CC))): no kernels are built, PyTorch computes alone."
+else
+	$(PIP) install -c constraints.txt -e ./kernels || echo "The kernels did not compile, see above: PyTorch computes alone."
+endif
+	@touch $@
+
+$(VENV)/serve.stamp: $(VENV)/torch.stamp $(VENV)/kernels.stamp pyproject.toml
 	$(PIP) install -c constraints.txt -e '.[server,cli,demo]'
 	@touch $@
 
-$(VENV)/test.stamp: $(VENV)/torch.stamp pyproject.toml
+$(VENV)/test.stamp: $(VENV)/torch.stamp $(VENV)/kernels.stamp pyproject.toml
 	$(PIP) install -c constraints.txt -e '.[test]'
 	@touch $@ $(VENV)/serve.stamp
 

@@ -25,6 +25,9 @@ OnLong = Literal["refuse", "cut", "chunk"]
 Quantization = Literal["none", "int8"]
 """How linear layers multiply: in the model's precision, or in 8-bit integers."""
 
+KernelChoice = Literal["auto", "off", "avx2", "avx512"]
+"""Which of our own kernels compute: the best that this CPU has, none, or those of one instruction set."""
+
 SeqPooling = Literal["CLS", "LAST", "MEAN", "MAX", "MEAN_SQRT_LEN", "WEIGHTEDMEAN"]
 """How hidden states become one row: the reference's three modes and the others of sentence-transformers."""
 
@@ -160,6 +163,9 @@ class MachineSettings:
     device: str = setting("auto", "auto, cpu, cuda or cuda:N.")
     quantization: Quantization = setting(
         "none", "int8: linear layers of the transformer in 8 bits, on the CPU; faster, and vectors change a little."
+    )
+    kernels: KernelChoice = setting(
+        "auto", "Kernels of the package cenote-kernels: auto (the best for this CPU), off, avx2 or avx512."
     )
     num_workers: int = setting(0, "Worker threads; 0 means one per core on the CPU, one per device elsewhere.")
     threads_per_worker: int = setting(0, "Compute threads inside each worker; 0 shares the cores among the workers.")

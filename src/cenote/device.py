@@ -7,7 +7,7 @@ from typing import Final
 
 import torch
 
-from .config import MachineSettings, Quantization
+from .config import KernelChoice, MachineSettings, Quantization
 from .cores import num_cores
 from .errors import ConfigError
 
@@ -29,6 +29,7 @@ class Plan:
         dtype: Precision of the layers; pooling, normalising and heads are float32 always.
         reasons: Name of a value -> why it is what it is.
         quantization: How the linear layers of the transformer multiply: `none` (in `dtype`) or `int8`.
+        kernels: Instruction set of our own kernels, or None where PyTorch computes.
         num_workers, threads_per_worker, max_batch_tokens: Resolved settings.
     """
 
@@ -36,6 +37,7 @@ class Plan:
     dtype: torch.dtype
     reasons: dict[str, str]
     quantization: Quantization
+    kernels: str | None
     num_workers: int
     threads_per_worker: int
     max_batch_tokens: int
@@ -49,23 +51,60 @@ def plan(machine: MachineSettings, dtype: str, stored: str) -> Plan:
         stored: The precision of the stored weights, a name of `DTYPES`.
 
     Raises:
-        ConfigError: A name is unknown, or the device is not there.
+        ConfigError: A name is unknown, or the device or the kernels asked for are not there.
     """
     device, why_device = _device(machine.device)
     chosen, why_dtype = _dtype(dtype, stored, device)
     cores = num_cores()
     on_cpu = device.type == "cpu"
     workers = machine.num_workers or (cores if on_cpu else 1)
+    threads = machine.threads_per_worker or max(1, cores // workers)
+    isa, why_kernels = _kernels(machine.kernels, device, chosen, threads)
     return Plan(
         device=device,
         dtype=chosen,
-        reasons={"device": why_device, "dtype": why_dtype},
+        reasons={"device": why_device, "dtype": why_dtype, "kernels": why_kernels},
         quantization=machine.quantization,
+        kernels=isa,
         num_workers=workers,
-        threads_per_worker=machine.threads_per_worker or max(1, cores // workers),
+        threads_per_worker=threads,
         # On the CPU a batch should stay in the caches; elsewhere it should fill the device.
         max_batch_tokens=machine.max_batch_tokens or (1024 if on_cpu else 16384),
     )
+
+
+def why_not_kernels(device: torch.device, dtype: torch.dtype, threads: int) -> str | None:
+    """Why our own kernels cannot compute here, or None where they can; `threads` are those of a worker."""
+    if device.type != "cpu":
+        return f"the model is on {device.type}, and they are for the CPU"
+    if dtype != torch.float32:
+        return f"the model runs in {dtype}, and they take float32"
+    if threads != 1:
+        return f"a worker has {threads} compute threads, and they take one (num_workers, threads_per_worker)"
+    try:
+        import cenote_kernels
+    except ModuleNotFoundError:
+        return "the package cenote-kernels is not installed"
+    return cenote_kernels.why_not()
+
+
+def _kernels(choice: KernelChoice, device: torch.device, dtype: torch.dtype, threads: int) -> tuple[str | None, str]:
+    """The instruction set of the kernels, or None, and why."""
+    if choice == "off":
+        return None, "user"
+    why_not = why_not_kernels(device, dtype, threads)
+    if why_not is None:
+        import cenote_kernels
+
+        here = cenote_kernels.isas()
+        if choice == "auto":
+            return here[0], "auto: the best that this CPU has"
+        if choice in here:
+            return choice, "user"
+        why_not = f"this CPU has only {', '.join(here)}"
+    if choice != "auto":
+        raise ConfigError(f"kernels={choice!r}, but {why_not}.", fix="Use auto or off.", param="kernels")
+    return None, f"auto: {why_not}"
 
 
 def _device(name: str) -> tuple[torch.device, str]:

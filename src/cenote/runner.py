@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -17,6 +18,7 @@ from .device import Plan, plan
 from .errors import CheckpointError
 from .layers.blocks import Hidden
 from .layers.heads import Classifier, DenseLayer, Head, Heads, build, build_classifier, build_dense
+from .layers.kernels import Kernels, use
 from .layers.linear import prepare, quantize
 from .layers.masked_lm import MaskedLMHead, build_masked_lm
 from .layers.packed import Packed, Wanted
@@ -39,6 +41,8 @@ from .steps import (
 )
 from .tasks import find
 from .types import Batch, Encoded, FloatArray, ReadKey, Rows
+
+log = logging.getLogger(__name__)
 
 
 class Runner:
@@ -63,6 +67,7 @@ class Runner:
         self.num_workers = self.plan.num_workers
         self.threads_per_worker = self.plan.threads_per_worker
         self.max_batch_tokens = self.plan.max_batch_tokens
+        log.info("Kernels: %s (%s).", self.plan.kernels or "PyTorch's", self.plan.reasons["kernels"])
         by_folder: dict[Path, dict[str, Recipe]] = {}
         for route, one in recipe.by_route.items():
             by_folder.setdefault(one.transformer.folder, {})[route] = one
@@ -251,6 +256,8 @@ def load_model(recipe: Recipe, plan: Plan) -> tuple[models.Model, Classifier | M
     )
     if plan.quantization == "int8":
         quantize(model)
+    if plan.kernels is not None:
+        use(model, Kernels(plan.kernels))
     prepare(model)
     head: Classifier | MaskedLMHead | None = None
     if recipe.masked_lm:

@@ -21,7 +21,9 @@ from support.sentence_folders import Dense, sentence_transformer
 
 FOLDER: Final = Path(__file__).with_name("snapshots")
 # What differs from machine to machine, or from folder to folder.
-LEFT_OUT: Final = ("model", "folder", "device", "num_workers", "threads_per_worker", "max_batch_tokens", "fingerprint")
+LEFT_OUT: Final = (
+    *("model", "folder", "device", "kernels", "num_workers", "threads_per_worker", "max_batch_tokens", "fingerprint"),
+)
 
 Make = Callable[[Path], Path]
 CHECKPOINTS: Final[Mapping[str, tuple[Make, tuple[str, ...]]]] = {

@@ -7,7 +7,9 @@ from itertools import cycle, islice
 import numpy as np
 import pytest
 
+import cenote_kernels
 from cenote import models, plugins
+from cenote.config import KernelChoice
 from cenote.errors import ConfigError
 from cenote.layers.packed import Wanted
 from support.forwards import backbone
@@ -81,6 +83,16 @@ def test_kept_rows_are_the_rows_of_a_full_forward(case: Case, pattern: str) -> N
     for ours, row, whole in zip(kept, expected, full, strict=True):
         assert ours.shape == row.shape
         assert np.abs(ours - row).max() <= BATCH_LIMIT * np.abs(whole).max()
+
+
+@pytest.mark.parametrize("isa", cenote_kernels.isas() if cenote_kernels.why_not() is None else ())
+def test_kernels_of_our_own_compute_the_same(case: Case, isa: KernelChoice) -> None:
+    ours = backbone(case.folder, kernels=isa)
+    together = ours.forward(case.inputs)
+    assert worst_of(together, case.last) <= REFERENCE_LIMIT
+    assert worst_of(together, [ours.forward([one])[0] for one in case.inputs]) <= BATCH_LIMIT
+    kept = ours.forward(case.inputs, ["first"] * len(case.inputs))
+    assert worst_of([rows[:1] for rows in together], kept) <= BATCH_LIMIT
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from cenote.checkpoint import open_checkpoint
-from cenote.config import MachineSettings, ModelSettings
+from cenote.config import KernelChoice, MachineSettings, ModelSettings
 from cenote.device import plan
 from cenote.layers.packed import Packed, Wanted
 from cenote.models import Model
@@ -19,7 +19,8 @@ from cenote.runner import Runner, load_model
 from cenote.tasks import embed
 from cenote.types import Batch, Encoded, FloatArray, ReadKey
 
-CPU = MachineSettings(device="cpu", num_workers=1, threads_per_worker=1)
+CPU = MachineSettings(device="cpu", num_workers=1, threads_per_worker=1, kernels="off")
+"""PyTorch's own operations, which every machine has."""
 EMBED = ReadKey("embed")
 Given = tuple[Sequence[int], Sequence[int] | None]
 """Ids and segments of one input; None where the tokenizer gives none."""
@@ -65,10 +66,10 @@ def recipe_of(folder: Path, dtype: str = "float32") -> Recipe:
     return resolve(open_checkpoint(str(folder)), ModelSettings(model=str(folder), dtype=dtype))
 
 
-def backbone(folder: Path, dtype: str = "float32") -> Backbone:
+def backbone(folder: Path, dtype: str = "float32", kernels: KernelChoice = "off") -> Backbone:
     """Load the model in `folder` on the CPU."""
     recipe = recipe_of(folder, dtype)
-    model, _ = load_model(recipe, plan(CPU, recipe.dtype, recipe.stored_dtype))
+    model, _ = load_model(recipe, plan(replace(CPU, kernels=kernels), recipe.dtype, recipe.stored_dtype))
     return Backbone(recipe, model)
 
 

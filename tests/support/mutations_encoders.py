@@ -107,7 +107,7 @@ BY_DISTANCE: Final = (
     Mutation(
         "the second norm of the attention left out",
         "models/jina_bert.py",
-        "normed(self.second_norm, super().added(attended_QD, hidden_QD) + hidden_QD)",
+        "self.second_norm.forward(super().added(attended_QD, hidden_QD), hidden_QD)",
         "super().added(attended_QD, hidden_QD)",
         (f"{HIDDEN}[jina_bert-normed-original]",),
     ),

@@ -126,22 +126,22 @@ BLOCKS = (
     Mutation(
         "normalised before the addition",
         "layers/blocks.py",
-        "normed(self.attention_norm, attended_QD.add_(hidden_QD))",
-        "normed(self.attention_norm, attended_QD).add_(hidden_QD)",
+        "self.attention_norm.forward(attended_QD, hidden_QD)",
+        "self.attention_norm.forward(attended_QD).add_(hidden_QD)",
         (f"{HIDDEN}[bert]",),
     ),
     Mutation(
         "the two norms of a block swapped",
         "layers/blocks.py",
-        "return normed(self.norm, self.inner",
-        "return normed(self.attention_norm, self.inner",
+        "return self.norm.forward(self.inner",
+        "return self.attention_norm.forward(self.inner",
         (f"{HIDDEN}[mpnet]",),
     ),
     Mutation(
         "residual around the feed-forward lost",
         "layers/blocks.py",
-        "self.inner(hidden_QD, own_Q.chosen).add_(hidden_QD)",
-        "self.inner(hidden_QD, own_Q.chosen)",
+        "self.inner(hidden_QD, own_Q.chosen), hidden_QD)",
+        "self.inner(hidden_QD, own_Q.chosen))",
         (f"{HIDDEN}[distilbert]",),
     ),
     Mutation(

@@ -63,6 +63,7 @@ def inspected(given: Given) -> dict[str, dict[str, Any]]:
     told = {"value": fingerprint(recipe, words, machine), "source": "weights, tokenizer and all that is decided here"}
     entries["fingerprint"] = told
     entries["dtype"] = {"value": str(here.dtype).removeprefix("torch."), "source": here.reasons["dtype"]}
+    entries["kernels"] = {"value": here.kernels or "none", "source": here.reasons["kernels"]}
     entries["device"] = {"value": str(here.device), "source": here.reasons["device"]}
     for name in ("num_workers", "threads_per_worker", "max_batch_tokens"):
         source = "user or environment" if getattr(machine, name) else "default: this machine"

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..rope import Rope
 from .adapters import AdapterSizes
 from .attention import PLAIN, Rule, attend
 from .linear import ACTIVATIONS, Linear
+from .norms import LayerNorm
 from .packed import Bounds, Packed
 from .rope import Angles, Turn, rotate
 
@@ -118,9 +118,9 @@ class Block(nn.Module):
         parts = {"query": size, "key": size, "value": size}
         self.qkv = Linear(size, 3 * size, bias=shape.attention_bias, parts=parts, adapters=shape.adapters)
         self.out = Linear(size, size, bias=shape.attention_bias, adapters=shape.adapters)
-        self.attention_norm = nn.LayerNorm(size, eps=shape.norm_eps)
+        self.attention_norm = LayerNorm(size, eps=shape.norm_eps)
         self.inner: nn.Module = GatedFeedForward(shape) if shape.gated else FeedForward(shape)
-        self.norm = nn.LayerNorm(size, eps=shape.norm_eps)
+        self.norm = LayerNorm(size, eps=shape.norm_eps)
         self.query: Linear | None = None
         self.key_value: Linear | None = None
 
@@ -138,7 +138,7 @@ class Block(nn.Module):
         """`[T, D]` to `[Q, D]`: the rows `rows_Q`, or all of them. Keys and values are those of all tokens."""
         attended_QD, own_Q = self.attended(hidden_TD, bounds, rule, rows_Q, own_T)
         hidden_QD = self.added(attended_QD, hidden_TD if rows_Q is None else hidden_TD[rows_Q])
-        return normed(self.norm, self.inner(hidden_QD, own_Q.chosen).add_(hidden_QD))
+        return self.norm.forward(self.inner(hidden_QD, own_Q.chosen), hidden_QD)
 
     def attended(
         self, hidden_TD: Tensor, bounds: Bounds, rule: Rule, rows_Q: Tensor | None, own_T: PerRow
@@ -166,7 +166,7 @@ class Block(nn.Module):
 
     def added(self, attended_QD: Tensor, hidden_QD: Tensor) -> Tensor:
         """What the attention gives and what it was given, `[Q, D]`, added and normalised; the first is overwritten."""
-        return normed(self.attention_norm, attended_QD.add_(hidden_QD))
+        return self.attention_norm.forward(attended_QD, hidden_QD)
 
 
 class Encoder(nn.Module):
@@ -228,8 +228,3 @@ class Hidden:
 
     last_QD: Tensor
     layers: dict[int, Tensor]
-
-
-def normed(norm: nn.LayerNorm, hidden: Tensor) -> Tensor:
-    """The layer norm of rows, `[..., D]`."""
-    return F.layer_norm(hidden, norm.normalized_shape, norm.weight, norm.bias, norm.eps)

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .adapters import AdapterSizes, TableAdapters
+from .norms import LayerNorm
 from .packed import Packed
 
 
@@ -58,7 +59,7 @@ class Embeddings(nn.Module):
         self.words = Table(num_words, size, adapters)
         self.positions = Table(num_positions, size, adapters) if num_positions else None
         self.segments = Table(num_segments, size, adapters) if num_segments else None
-        self.norm = nn.LayerNorm(size, eps=norm_eps, bias=norm_bias)
+        self.norm = LayerNorm(size, eps=norm_eps, bias=norm_bias)
 
     def forward(self, packed: Packed, positions_T: Tensor, chosen: Tensor | None = None) -> Tensor:
         """Token ids to `[T, size]`; `chosen` as in `Table`."""
@@ -70,5 +71,4 @@ class Embeddings(nn.Module):
         elif self.segments is not None:
             first_D = self.segments.weight[0]
             summed = summed + (first_D if packed.segments_T is None else self.segments(packed.segments_T))
-        out: Tensor = self.norm(summed)
-        return out
+        return self.norm.forward(summed)

@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..errors import CheckpointError
 from ..hf import Raw
 from ..layers.alibi import Alibi
 from ..layers.attention import Rule
-from ..layers.blocks import Block, EncoderShape, normed
+from ..layers.blocks import Block, EncoderShape
+from ..layers.norms import LayerNorm
 from ..steps import Nature
 from . import bert
 
@@ -111,7 +112,7 @@ class NormedBlock(Block):
     def __init__(self, shape: EncoderShape) -> None:
         super().__init__(shape)
         self.query_norm, self.key_norm, self.second_norm = (
-            nn.LayerNorm(shape.hidden_size, eps=shape.norm_eps) for _ in range(3)
+            LayerNorm(shape.hidden_size, eps=shape.norm_eps) for _ in range(3)
         )
 
     def projected(
@@ -119,11 +120,11 @@ class NormedBlock(Block):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries `[Q, D]` and keys `[T, D]`, normalised over all heads, and values `[T, D]`."""
         query_QD, key_TD, value_TD = super().projected(hidden_TD, rows_Q, chosen_T, chosen_Q)
-        return normed(self.query_norm, query_QD), normed(self.key_norm, key_TD), value_TD
+        return self.query_norm.forward(query_QD), self.key_norm.forward(key_TD), value_TD
 
     def added(self, attended_QD: Tensor, hidden_QD: Tensor) -> Tensor:
         """Both added and normalised, twice."""
-        return normed(self.second_norm, super().added(attended_QD, hidden_QD) + hidden_QD)
+        return self.second_norm.forward(super().added(attended_QD, hidden_QD), hidden_QD)
 
 
 def _makers(raw: Mapping[str, Any]) -> list[Any]:

@@ -13,6 +13,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from .. import device
 from .dialect import OPS
 from .refusals import Refusal
 from .route import Answer, Route
@@ -47,6 +48,7 @@ class ModelInfo(Struct, kw_only=True):
     aliases: list[str]
     tasks: list[str]
     fingerprint: str | None
+    kernels: Decided
     recipe: dict[str, Decided]
 
 
@@ -80,12 +82,14 @@ async def load(door: Door, request: Request, body: None) -> Response:
 
 def info_of(door: Door) -> Info:
     """What was decided about each model, and why; fingerprints as soon as they are known."""
+    machine = door.registry.machine
     models = [
         ModelInfo(
             name=engine.name,
             aliases=list(engine.aliases),
             tasks=list(engine.recipe.tasks),
             fingerprint=engine.fingerprint.known() if engine.fingerprint else None,
+            kernels=_kernels(device.plan(machine, engine.recipe.dtype, engine.recipe.stored_dtype)),
             recipe={
                 name: Decided(value=value, source=source) for name, (value, source) in engine.recipe.decided().items()
             },
@@ -93,6 +97,10 @@ def info_of(door: Door) -> Info:
         for engine in door.engines()
     ]
     return Info(version=installed_version(), state=door.registry.state, models=models)
+
+
+def _kernels(plan: device.Plan) -> Decided:
+    return Decided(value=plan.kernels or "none", source=plan.reasons["kernels"])
 
 
 async def metrics(door: Door, request: Request, body: None) -> Response:

@@ -1,0 +1,71 @@
+// One vocabulary of float32 vectors for all instruction sets. Each source is compiled once per set, with ISA its name.
+//
+// V is a vector of W floats, and its arithmetic is that of C (+ - * /). A Mask says which of the first elements take
+// part in a load or a store, so that nothing outside a row is touched.
+
+#ifndef CENOTE_SIMD_H
+#define CENOTE_SIMD_H
+
+#include <immintrin.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define JOINED_(name, isa) name##_##isa
+#define JOINED(name, isa) JOINED_(name, isa)
+// A function that Python calls: its name ends in that of the instruction set.
+#define KERNEL(name) __attribute__((visibility("default"))) void JOINED(name, ISA)
+#define INLINE static inline __attribute__((always_inline))
+
+#ifdef __AVX512F__
+
+#define W 16
+typedef __m512 V;
+typedef __m512i VI;
+typedef __mmask16 Mask;
+
+INLINE V v_load(const float *from) { return _mm512_loadu_ps(from); }
+INLINE void v_store(float *to, V v) { _mm512_storeu_ps(to, v); }
+INLINE V v_all(float x) { return _mm512_set1_ps(x); }
+INLINE V v_fma(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
+INLINE V v_max(V a, V b) { return _mm512_max_ps(a, b); }
+INLINE V v_min(V a, V b) { return _mm512_min_ps(a, b); }
+INLINE float v_sum(V v) { return _mm512_reduce_add_ps(v); }
+INLINE float v_largest(V v) { return _mm512_reduce_max_ps(v); }
+INLINE Mask mask_of(ptrdiff_t n) { return n >= W ? (Mask)0xffff : (Mask)((1u << n) - 1); }
+INLINE V v_load_some(const float *from, Mask m) { return _mm512_maskz_loadu_ps(m, from); }
+INLINE void v_store_some(float *to, V v, Mask m) { _mm512_mask_storeu_ps(to, m, v); }
+INLINE V v_only(V v, Mask m) { return _mm512_maskz_mov_ps(m, v); }
+
+#else
+
+#define W 8
+typedef __m256 V;
+typedef __m256i VI;
+typedef __m256i Mask;
+
+INLINE V v_load(const float *from) { return _mm256_loadu_ps(from); }
+INLINE void v_store(float *to, V v) { _mm256_storeu_ps(to, v); }
+INLINE V v_all(float x) { return _mm256_set1_ps(x); }
+INLINE V v_fma(V a, V b, V c) { return _mm256_fmadd_ps(a, b, c); }
+INLINE V v_max(V a, V b) { return _mm256_max_ps(a, b); }
+INLINE V v_min(V a, V b) { return _mm256_min_ps(a, b); }
+INLINE float v_sum(V v) {
+    __m128 four = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+INLINE float v_largest(V v) {
+    __m128 four = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+INLINE Mask mask_of(ptrdiff_t n) {
+    int first = n >= W ? W : (int)n;
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(first), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+INLINE V v_load_some(const float *from, Mask m) { return _mm256_maskload_ps(from, m); }
+INLINE void v_store_some(float *to, V v, Mask m) { _mm256_maskstore_ps(to, m, v); }
+INLINE V v_only(V v, Mask m) { return _mm256_and_ps(v, _mm256_castsi256_ps(m)); }
+
+#endif
+#endif

@@ -1,0 +1,81 @@
+"""CPU kernels in C, compiled for several instruction sets and loaded through ctypes, which releases the GIL.
+
+Functions take addresses and sizes and check nothing: the caller answers for shapes, strides and alignment to 4 bytes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+__version__ = "0.1.0"
+
+LIBRARY: Final = Path(__file__).with_name("kernels.so")
+
+ISAS: Final = ("avx512", "avx2")
+"""Instruction sets that the library is compiled for, best first."""
+
+_P, _I, _F = ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_float
+
+SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
+    # out, rows, added or 0, weight, bias or 0, eps, number of rows, their size, steps between rows and those added
+    "add_norm": (_P, _P, _P, _P, _P, _F, _I, _I, _I, _I),
+}
+"""Name of a function -> types of its arguments; the sources in `csrc` say what they are."""
+
+
+class Kernels:
+    """The functions of one instruction set, each an attribute by its name in `SIGNATURES`.
+
+    Args:
+        isa: One of those that `isas()` names.
+    """
+
+    add_norm: Callable[..., None]
+
+    def __init__(self, isa: str) -> None:
+        self.isa = isa
+        for name, types in SIGNATURES.items():
+            function = getattr(_library(), f"{name}_{isa}")
+            function.argtypes, function.restype = types, None
+            setattr(self, name, function)
+
+
+def why_not() -> str | None:
+    """Why the kernels cannot be used on this machine, or None where they can."""
+    if not LIBRARY.is_file():
+        return f"{LIBRARY} is not there; the package was installed without being compiled"
+    try:
+        _library()
+    except OSError as error:
+        return f"{LIBRARY} cannot be loaded ({error})"
+    return None if isas() else f"this CPU has none of {', '.join(ISAS)}"
+
+
+def isas() -> tuple[str, ...]:
+    """The instruction sets that this CPU has, best first.
+
+    Raises:
+        OSError: The library cannot be loaded; `why_not` says it in words.
+    """
+    return tuple(isa for isa in ISAS if getattr(_library(), f"has_{isa}")())
+
+
+@cache
+def load(isa: str) -> Kernels:
+    """The kernels of an instruction set.
+
+    Raises:
+        ValueError: This CPU does not have it.
+    """
+    if isa not in isas():
+        raise ValueError(f"isa={isa!r}; this CPU has {', '.join(isas()) or 'none of ours'}")
+    return Kernels(isa)
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    return ctypes.CDLL(str(LIBRARY))

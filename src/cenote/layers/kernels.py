@@ -1,0 +1,57 @@
+"""Our own CPU kernels (the package `cenote-kernels`) on tensors; `device.plan` says whether and which.
+
+They take float32 on the CPU, and compute in the thread that calls them. Layers that can use them have an attribute
+`kernels`, which stays None where PyTorch computes.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class Kernels:
+    """The kernels of one instruction set.
+
+    Args:
+        isa: A name of `cenote_kernels.isas()`.
+    """
+
+    def __init__(self, isa: str) -> None:
+        import cenote_kernels
+
+        self._functions = cenote_kernels.load(isa)
+
+    def add_norm(self, rows: Tensor, added: Tensor | None, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
+        """The layer norm of `rows + added`, `[..., D]`."""
+        size = rows.shape[-1]
+        rows_TD, added_TD = _side_by_side(rows), None if added is None else _side_by_side(added)
+        assert added_TD is None or added_TD.shape == rows_TD.shape
+        out = torch.empty(rows.shape, dtype=torch.float32)
+        self._functions.add_norm(
+            out.data_ptr(),
+            rows_TD.data_ptr(),
+            0 if added_TD is None else added_TD.data_ptr(),
+            weight.data_ptr(),
+            0 if bias is None else bias.data_ptr(),
+            eps,
+            rows_TD.shape[0],
+            size,
+            rows_TD.stride(0),
+            0 if added_TD is None else added_TD.stride(0),
+        )
+        return out
+
+
+def use(module: nn.Module, kernels: Kernels) -> None:
+    """Let every layer under `module` that can use kernels use these; before `prepare`."""
+    for child in module.modules():
+        if hasattr(child, "kernels"):
+            setattr(child, "kernels", kernels)  # noqa: B010
+
+
+def _side_by_side(rows: Tensor) -> Tensor:
+    """Rows as `[T, D]` whose columns lie side by side."""
+    assert rows.dtype == torch.float32
+    rows_TD = rows if rows.dim() == 2 else rows.reshape(-1, rows.shape[-1])
+    return rows_TD if rows_TD.stride(1) == 1 else rows_TD.contiguous()

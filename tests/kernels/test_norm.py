@@ -1,0 +1,95 @@
+"""Layer norm of a sum: values, strides, edges, and rows that know nothing of each other."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Literal
+
+import numpy as np
+import pytest
+
+from cenote.types import FloatArray
+from cenote_kernels import Kernels
+from support.guarded import guarded
+
+SIZES = (1, 2, 7, 8, 15, 16, 17, 31, 33, 48, 100, 384)
+EPS = 1e-6
+
+
+def add_norm(
+    kernels: Kernels, rows: FloatArray, added: FloatArray | None, weight: FloatArray, bias: FloatArray | None
+) -> FloatArray:
+    """Call the kernel on rows whose columns lie side by side; the result lies against a guard too."""
+    out = guarded(np.full(rows.shape, np.nan, np.float32))
+    pointers = [0 if array is None else array.ctypes.data for array in (rows, added, weight, bias)]
+    steps = [0 if array is None else array.strides[0] // 4 for array in (rows, added)]
+    kernels.add_norm(out.ctypes.data, *pointers, EPS, *rows.shape, *steps)
+    return out
+
+
+def expected(rows: FloatArray, added: FloatArray | None, weight: FloatArray, bias: FloatArray | None) -> FloatArray:
+    """The same in float64."""
+    summed = rows.astype(np.float64) + (0 if added is None else added)
+    centred = summed - summed.mean(1, keepdims=True)
+    scaled = centred / np.sqrt((centred**2).mean(1, keepdims=True) + EPS) * weight
+    return np.asarray(scaled if bias is None else scaled + bias)
+
+
+def made(seed: int, *shape: int) -> FloatArray:
+    """Random float32."""
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("side", ["start", "end"])
+def test_values(kernels: Kernels, size: int, side: Literal["start", "end"]) -> None:
+    for num, with_added, with_bias in product((0, 1, 2, 13, 33), (True, False), (True, False)):
+        check(kernels, num, size, with_added, with_bias, side)
+
+
+def check(
+    kernels: Kernels, num: int, size: int, with_added: bool, with_bias: bool, side: Literal["start", "end"]
+) -> None:
+    """Compare one call."""
+    rows, weight = guarded(made(1, num, size) + 3, side), guarded(made(2, size), side)
+    added = guarded(made(3, num, size), side) if with_added else None
+    bias = guarded(made(4, size), side) if with_bias else None
+    found = add_norm(kernels, rows, added, weight, bias)
+    wanted = expected(rows, added, weight, bias)
+    assert found.shape == (num, size)
+    # What float32 cannot hold of values far from zero, in units of their deviation.
+    summed = rows.astype(np.float64) + (0 if added is None else added)
+    lost = np.abs(summed).max(1, initial=0) / np.sqrt(summed.var(1) + EPS) * np.abs(weight).max()
+    assert (np.abs(found - wanted) <= 2e-6 * (1 + lost[:, None] + np.abs(wanted))).all()
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_rows_with_space_between_them(kernels: Kernels, size: int) -> None:
+    wide, other = made(5, 9, 2 * size + 3), made(6, 9, size + 1)
+    rows, added, weight = wide[:, 2 : 2 + size], other[:, 1:], made(7, size)
+    found = add_norm(kernels, rows, added, weight, None)
+    assert (found == add_norm(kernels, rows.copy(), added.copy(), weight, None)).all()
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_row_is_the_same_alone_and_among_others(kernels: Kernels, size: int) -> None:
+    rows, added, weight, bias = made(8, 21, size), made(9, 21, size), made(10, size), made(11, size)
+    together = add_norm(kernels, rows, added, weight, bias)
+    alone = [add_norm(kernels, rows[n : n + 1], added[n : n + 1], weight, bias) for n in range(len(rows))]
+    assert (together == np.concatenate(alone)).all()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_stays_so_in_its_row_alone(kernels: Kernels, bad: float) -> None:
+    rows = made(12, 5, 37)
+    rows[2, 36] = bad
+    found = add_norm(kernels, rows, None, made(13, 37), made(14, 37))
+    assert np.isfinite(found).all(axis=1).tolist() == [True, True, False, True, True]
+    assert not np.isfinite(found[2]).any()
+
+
+def test_great_values_and_tiny_ones(kernels: Kernels) -> None:
+    rows = made(15, 4, 100) * np.array([[1e15], [1e-20], [1e-40], [0]], np.float32)
+    weight, bias = made(16, 100), made(17, 100)
+    found, wanted = add_norm(kernels, rows, None, weight, bias), expected(rows, None, weight, bias)
+    assert np.abs(found - wanted).max() <= 2e-6 * np.abs(wanted).max()
