@@ -34,7 +34,7 @@ tests: $(VENV)/test.stamp ## Run the tests alone; ARGS="-k tokenizer" picks some
 
 kernels: $(VENV)/kernels.stamp ## Compile Cenote's own CPU kernels into the environment, where there is a C compiler
 
-bench: $(VENV)/bench.stamp ## Race Cenote against its peers on this machine
+bench: $(VENV)/test.stamp ## Race Cenote against its peers on this machine
 	$(BIN)/python -m bench $(ARGS)
 
 fmt: $(VENV)/test.stamp ## Format the code and repair what can be repaired
@@ -69,7 +69,3 @@ $(VENV)/serve.stamp: $(VENV)/torch.stamp $(VENV)/kernels.stamp pyproject.toml
 $(VENV)/test.stamp: $(VENV)/torch.stamp $(VENV)/kernels.stamp pyproject.toml
 	$(PIP) install -c constraints.txt -e '.[test]'
 	@touch $@ $(VENV)/serve.stamp
-
-$(VENV)/bench.stamp: $(VENV)/test.stamp
-	$(PIP) install -c constraints.txt -e '.[test,docs]'
-	@touch $@

