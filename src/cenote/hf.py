@@ -30,6 +30,21 @@ ACTIVATIONS: Mapping[str, str] = {
 }
 
 
+def sees_all(raw: Mapping[str, Any]) -> str | None:
+    """What of a `config.json` names a class whose tokens see all others though its family is causal; None for nothing.
+
+    The makers' code makes it so; `config.json` has no key for it.
+    """
+    own = raw.get("auto_map")
+    names = {
+        "model_type": raw.get("model_type") if raw.get("model_type") == "llama_bidirec" else "",
+        "architectures": str((raw.get("architectures") or [""])[0]),
+        "auto_map": str((own if isinstance(own, dict) else {}).get("AutoModel", "")).rpartition(".")[2],
+    }
+    found = (key for key, name in names.items() if name == "llama_bidirec" or "Bidirectional" in str(name))
+    return next((f"config.json: {key}" for key in found), None)
+
+
 class Raw:
     """A raw config; every getter raises `CheckpointError` where a key is missing or has a value that cannot be."""
 

@@ -74,7 +74,7 @@ def implemented(
 def _config(architecture: Architecture, transformer: Checkpoint) -> ModelConfig:
     from . import models, weights
 
-    sized = {"shapes": weights.shapes(transformer)} if models.sized_by_weights(architecture) else {}
+    sized = {"shapes": weights.stored_shapes(transformer)} if models.sized_by_weights(architecture) else {}
     return architecture.Config.from_hf({**transformer.config, **sized})
 
 

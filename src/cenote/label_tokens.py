@@ -150,7 +150,7 @@ def _listed(module: LogitScore, words: _Words) -> LabelTokens:
 
 def _recognised(transformer: Checkpoint, words: Checkpoint) -> LabelTokens | None:
     vendor = rerankers.recognise(transformer, transformer.config)
-    if vendor is not None:
+    if vendor is not None and vendor[0].true_token:
         known, source = vendor
         ids = _Words(words).ids([token for token in (known.false_token, known.true_token) if token])
         return LabelTokens(HeadRows((ids[-1],), ids[0] if known.false_token else None), (known.true_token,), source)

@@ -16,7 +16,7 @@ from .classifying import Classifying
 from .config import ModelSettings, PoolerConfig
 from .errors import CheckpointError, ConfigError, UnsupportedTask
 from .modules import Modules
-from .modules.late_interaction import LateInteraction, stanford_steps
+from .modules.late_interaction import LateInteraction, projection, stanford_steps
 from .steps import CNN, LSTM, Bag, Dense, Nature, Normalize, Pooling, Step, layers_read, size_after
 
 if TYPE_CHECKING:
@@ -95,7 +95,16 @@ def steps(
         return (), False
     if late is not None:
         return _late_steps(listed, transformer, asked, sources)
-    return _pooled_steps(listed.steps if listed else (), transformer, nature, asked, sources)
+    found, normalize = _pooled_steps(listed.steps if listed else (), transformer, nature, asked, sources)
+    return (*_projected(transformer, nature), *found), normalize
+
+
+def _projected(transformer: Checkpoint, nature: Nature) -> tuple[Step, ...]:
+    """The layer that ends some backbones, as a step on the rows of tokens."""
+    from . import weights
+
+    shape = weights.stored_shapes(transformer).get(nature.projection) if nature.projection else None
+    return () if shape is None else (projection(nature.projection, shape),)
 
 
 def _late_steps(

@@ -23,7 +23,7 @@ class Reranker:
         name: What its checkpoints, and those made of them, are called; matched anywhere in a name, in any case.
         model_type: Of its checkpoints.
         false_token: Word whose logit is subtracted, "" for none.
-        true_token: Word whose logit is the score.
+        true_token: Word whose logit is the score, "" where the checkpoint has a classifier.
         template: The prompt. Jinja over two messages, the query and the document, and `instruction`.
     """
 
@@ -73,7 +73,15 @@ _BGE_GEMMA = Reranker(
         "query by providing a prediction of either 'Yes' or 'No'.\" }}"
     ),
 )
-KNOWN: Final = (_QWEN3, _MXBAI, _BGE_GEMMA)
+# Its tokenizer starts texts with the one token that the template writes.
+_NEMOTRON = Reranker(
+    name="nv-rerankqa|nemotron-rerank",
+    model_type="llama_bidirec",
+    false_token="",
+    true_token="",
+    template="{{ bos_token }}question:{{ messages[0].content }} \n \n passage:{{ messages[1].content }}",
+)
+KNOWN: Final = (_QWEN3, _MXBAI, _BGE_GEMMA, _NEMOTRON)
 
 
 def recognise(checkpoint: Checkpoint, config: Mapping[str, Any]) -> tuple[Reranker, str] | None:

@@ -12,6 +12,10 @@ from typing import Literal, TypeAlias
 from .errors import CheckpointError
 
 On: TypeAlias = Literal["tokens", "row"]
+Row: TypeAlias = Literal["first", "last", "mean"]
+"""Which token of a text is read, or the mean over all."""
+Pooled: TypeAlias = Literal["cls", "last", "mean"]
+"""Modes of pooling that families have by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +138,7 @@ class Stage:
     name: str
     activation: str | None = None
     bias: bool | None = True
-    row: Literal["first", "last", "mean"] = "first"
+    row: Row = "first"
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,13 +265,15 @@ class Nature:
         logit_softcap: Bound that the logits of a language-model head are bent under, or None.
         masked_lm: The head of the family's masked language models; None where it has none.
         adapters: Name of each adapter that a text can be read with, and what is put before such a text.
+        projection: Name of a linear layer without bias that rows of tokens go through behind the backbone, where one is
+            stored; "" for none.
         shares_prefixes: Whether texts that begin alike may share the rows of that beginning: a token sees no later one,
             its row does not depend on how long its text is, and attention goes by all bounds of `Packed`.
     """
 
     causal: bool = False
     causal_source: str = "the architecture"
-    pooled: Literal["cls", "last", "mean"] = "cls"
+    pooled: Pooled = "cls"
     why_not_float16: str | None = None
     bag: bool = False
     prunes: bool = True
@@ -275,6 +281,7 @@ class Nature:
     logit_softcap: float | None = None
     masked_lm: MaskedLM | None = None
     adapters: tuple[tuple[str, str], ...] = ()
+    projection: str = ""
     shares_prefixes: bool = False
 
 

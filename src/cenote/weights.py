@@ -181,11 +181,6 @@ def stored_dtype(checkpoint: Checkpoint) -> str:
     return {"F16": "float16", "BF16": "bfloat16"}.get(most, "float32")
 
 
-def shapes(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of the stored tensors."""
-    return {name: tuple(tensor.shape) for name, tensor in stored_tensors(checkpoint)}
-
-
 @dataclass
 class _Slot:
     """Where one stored tensor goes: a parameter, or rows `start` to `stop` of one.

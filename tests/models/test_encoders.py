@@ -220,8 +220,9 @@ def test_a_jina_bert_reads_texts_as_long_as_it_says(tiny: Tiny) -> None:
     assert config.position_limit == 8192
 
 
-def test_tokens_that_are_not_attended_to_reach_as_far_as_others(tiny: Tiny) -> None:
-    model = backbone(tiny("deberta-v2"))
+@pytest.mark.parametrize("kernel", [0, 5])
+def test_tokens_that_are_not_attended_to_reach_as_far_as_others(tiny: Tiny, kernel: int) -> None:
+    model = backbone(tiny("deberta-v2", conv_kernel_size=kernel))
     ((ids, _),) = ragged_ids(tiny("deberta-v2"), (40,))
     encoded = [Encoded(np.array(ids, np.int32), attended=4), Encoded(np.array(ids[:4], np.int32))]
     packed = Packed.of(Batch.pack(encoded, [EMBED] * 2), torch.device("cpu"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import string
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,9 +16,11 @@ from sentence_transformers.multi_vector_encoder.modules import HierarchicalToken
 
 from cenote import LLM
 from cenote.types import InputType
+from support.jina_v3 import makers_config
 from support.late_folders import multi_vector, pylate, stanford
 from support.references import EXACT, Float32
 from support.rows import BATCH_LIMIT, assert_equal
+from support.saving import read_json, write_json
 
 PUNCTUATION: Final = [mark for mark in string.punctuation if mark not in "$`"]  # the others are no tokens here
 CLASSIC: Final = {"strategy": "fixed", "attend": False, "length": 14}
@@ -69,6 +72,7 @@ MAKERS: Final[Mapping[str, Callable[[Path], Path]]] = {
     "pylate": lambda folder: pylate(folder, **PYLATE, skiplist_words=[",", "."]),
     "pylate, not expanded": lambda folder: pylate(folder, **PYLATE, do_query_expansion=False, prompts={"query": "q: "}),
     "stanford": lambda folder: stanford(folder, query_maxlen=16, doc_maxlen=24, attend_to_mask_tokens=True),
+    "jina": lambda folder: stanford(folder, model_type="jina_embeddings_v3", query_maxlen=16, doc_maxlen=24),
     "stanford, little said": lambda folder: stanford(folder, mask_punctuation=False),
 }
 
@@ -164,3 +168,20 @@ def test_widths_cut_and_say_so(classic: Both) -> None:
         out = classic.llm.encode(long, pooling_task="token_embed", input_type=role, use_tqdm=False)[0]
         assert len(out.prompt_token_ids) == width
         assert out.num_cut_tokens > 0
+
+
+@pytest.mark.parametrize("named", ["HF_ColBERT", "ColBERTJinaRobertaModel"])
+def test_jina_colbert_is_read_from_its_makers_files(tmp_path: Path, named: str) -> None:
+    source = stanford(tmp_path / "source", model_type="jina_embeddings_v3", query_maxlen=16, doc_maxlen=24)
+    says = {"architectures": ["HF_ColBERT"], "lora_adaptations": None, "task_instructions": None}
+    raw = makers_config(read_json(source / "config.json"), **says)
+    folder = Path(shutil.copytree(source, tmp_path / "makers"))
+    write_json(folder / "config.json", {key: value for key, value in raw.items() if value is not None})
+    with LLM(str(source)) as plain, LLM(str(folder), hf_overrides={"architectures": [named]}) as makers:
+        assert makers.recipe.model_type == "xlm-roberta"
+        for role in ROLES:
+            rows = [
+                [out.outputs.data.numpy() for out in llm.encode(TEXTS, pooling_task="token_embed", input_type=role)]
+                for llm in (plain, makers)
+            ]
+            assert_equal(rows[1], rows[0], BATCH_LIMIT)

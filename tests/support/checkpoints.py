@@ -108,6 +108,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "deberta-v2-c2p": ("deberta-v2", {"pos_att_type": "c2p", "max_relative_positions": 40}),
     "albert": ("albert", {}),
     "albert-wide": ("albert", {"embedding_size": 60}),
+    "deberta-v2-convolved": ("deberta-v2", {"conv_kernel_size": 3, "conv_act": "gelu"}),
+    "deberta-v2-convolved-alone": ("deberta-v2", {"conv_kernel_size": 5, "num_hidden_layers": 1}),
     "deberta-v2-p2c": ("deberta-v2", {"pos_att_type": "p2c", "position_buckets": -1, "max_relative_positions": 30}),
 }
 
@@ -160,7 +162,7 @@ def tiny_config(
         raise ValueError(f"{model_type} has no {', '.join(wrong)}; leave it out.")
     offset = tokenizer.pad_token_id + 1 if model_type in OFFSET_POSITIONS else 0
     values = {name: value for name, value in SHAPE.items() if name not in lacking} | OWN_SHAPE.get(model_type, {})
-    if model_type in decoders.DECODERS:
+    if model_type in decoders.OWN_SHAPE:
         values = decoders.SHAPE | decoders.OWN_SHAPE[model_type]
     values |= {
         "vocab_size": len(tokenizer) | 1,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from . import internlm2
+from . import bidirectional, internlm2
 
 DECODERS: Final = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "internlm2")
 
@@ -31,6 +31,7 @@ OWN_SHAPE: Final[dict[str, dict[str, Any]]] = {
     "gemma3_text": {**_HEAD_SIZE, "query_pre_attn_scalar": 13, "sliding_window": 6, "sliding_window_pattern": 2},
     "phi3": {},
     "internlm2": internlm2.OWN_SHAPE,
+    "llama_bidirec": bidirectional.OWN_SHAPE,
 }
 
 
@@ -96,5 +97,6 @@ VARIANTS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     ),
     "qwen3-window": ("qwen3", {**_WINDOWED, "max_window_layers": 2, "attention_bias": True}),
     **internlm2.VARIANTS,
+    "llama_bidirec": ("llama_bidirec", {}),
 }
 """Name -> model type and what is special in its config."""

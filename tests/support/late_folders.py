@@ -84,17 +84,43 @@ def pylate(folder: Path, *, size: int = 12, prompts: Mapping[str, str] | None = 
     return folder
 
 
-def stanford(folder: Path, *, size: int = 12, projection: str = "linear.weight", **metadata: Any) -> Path:
-    """A folder of Stanford's ColBERT: one file of weights with the projection in it, and `artifact.metadata`."""
-    tiny_transformer("bert", folder)
-    weights = {f"bert.{name}": tensor for name, tensor in load_file(folder / "model.safetensors").items()}
+def stanford(
+    folder: Path, *, model_type: str = "bert", size: int = 12, projection: str = "linear.weight", **metadata: Any
+) -> Path:
+    """A folder of Stanford's ColBERT: one file of weights with the projection in it, and `artifact.metadata`.
+
+    Args:
+        model_type: `bert`, or `jina_embeddings_v3` for what jina-colbert-v2 is made of, with markers of its own.
+    """
+    tiny_transformer(model_type, folder)
+    prefix = {"bert": "bert", "jina_embeddings_v3": "roberta"}[model_type]
+    weights = {f"{prefix}.{name}": tensor for name, tensor in load_file(folder / "model.safetensors").items()}
     width = read_json(folder / "config.json")["hidden_size"]
     weights[projection] = torch.randn(size, width, generator=torch.Generator().manual_seed(3)) / 4
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
     write_json(folder / "config.json", read_json(folder / "config.json") | {"architectures": ["HF_ColBERT"]})
+    if model_type == "bert":
+        _name_unused(folder)
+    else:
+        metadata = {"query_token_id": JINA_MARKERS[0], "doc_token_id": JINA_MARKERS[1], **metadata}
+        _add_markers(folder)
     write_json(folder / "artifact.metadata", metadata)
-    _name_unused(folder)
     return folder
+
+
+JINA_MARKERS = ("[QueryMarker]", "[DocumentMarker]")
+
+
+def _add_markers(folder: Path) -> None:
+    """Make two tokens of their own of the last pieces of the vocabulary."""
+    tokenizer = read_json(folder / "tokenizer.json")
+    vocab: list[list[Any]] = tokenizer["model"]["vocab"]
+    for name, number in zip(JINA_MARKERS, (len(vocab) - 4, len(vocab) - 3), strict=True):
+        vocab[number][0] = name
+        flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
+        tokenizer["added_tokens"].append({"id": number, "content": name, **flags})
+    tokenizer["added_tokens"].sort(key=lambda token: token["id"])
+    write_json(folder / "tokenizer.json", tokenizer)
 
 
 def _name_unused(folder: Path) -> None:

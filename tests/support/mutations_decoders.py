@@ -319,7 +319,7 @@ CONVERSION: Final = (
     Mutation(
         "a decoder classified by its first token",
         "models/llama.py",
-        '(Stage("score", bias=None, row="last"),)',
+        '(Stage("score", bias=None, row=row),)',
         '(Stage("score", bias=None),)',
         (f"{CLASSIFY}test_logits_equal_the_reference[llama-2]",),
     ),

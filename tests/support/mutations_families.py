@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from .mutation import Mutation
-from .mutations_decoders import DECODERS, HIDDEN
+from .mutations_decoders import BATCHES, DECODERS, HIDDEN
 
+ENCODERS: Final = "tests/models/test_encoders.py::"
+BIDIRECTIONAL: Final = "tests/models/test_bidirectional.py::"
 REWARDS: Final = "tests/doors/test_llm_rewards.py::"
 
 PACKED: Final = (
@@ -37,5 +39,74 @@ PACKED: Final = (
         'Reward((Stage("v_head", bias=False),), 1)',
         'Reward((Stage("v_head", bias=False),), 1, raw=True)',
         (f"{REWARDS}test_a_reward_model_of_one_layer_is_read_as_its_makers_read_it",),
+    ),
+)
+
+BOTH_WAYS: Final = (
+    Mutation(
+        "a class that sees all of a text is causal",
+        "hf.py",
+        'found = (key for key, name in names.items() if name == "llama_bidirec" or "Bidirectional" in str(name))',
+        'found = (key for key, name in names.items() if name == "llama_bidirec")',
+        (f"{BIDIRECTIONAL}test_a_class_may_see_all_without_a_layer_of_its_own",),
+    ),
+    Mutation(
+        "family that sees all of a text is causal",
+        "models/llama.py",
+        "nature = replace(nature, causal=False, causal_source=source, pooled",
+        "nature = replace(nature, causal_source=source, pooled",
+        (f"{HIDDEN}[llama_bidirec]",),
+    ),
+    Mutation(
+        "texts of such a class read by their last token",
+        "models/llama.py",
+        'row: Row = "first" if config.nature.pooled == "cls" else config.nature.pooled',
+        'row: Row = "last"',
+        (f"{BIDIRECTIONAL}test_a_reranker_of_nvidia_scores_the_pooled_row[avg]",),
+    ),
+    Mutation(
+        "linear layer behind a backbone left out",
+        "pooler.py",
+        "return (*_projected(transformer, nature), *found), normalize",
+        "return found, normalize",
+        (f"{BIDIRECTIONAL}test_an_embedder_may_end_in_a_linear_layer",),
+    ),
+    Mutation(
+        "space before a line break of a reranker's prompt lost",
+        "rerankers.py",
+        "{{ messages[0].content }} \\n \\n passage:",
+        "{{ messages[0].content }}\\n \\n passage:",
+        (f"{BIDIRECTIONAL}test_a_reranker_of_nvidia_reads_pairs_as_its_card_says",),
+    ),
+)
+
+CONVOLVED: Final = (
+    Mutation(
+        "convolution reads the text before",
+        "layers/convolution.py",
+        "(index_QW >= 0) & (index_QW",
+        "(index_QW",
+        (f"{BATCHES}[deberta-v2-convolved]",),
+    ),
+    Mutation(
+        "convolution reads tokens that nobody attends to",
+        "models/deberta_v2.py",
+        "torch.full_like(own, run.key_len)",
+        "torch.full_like(own, run.num_tokens)",
+        (f"{ENCODERS}test_tokens_that_are_not_attended_to_reach_as_far_as_others[5]",),
+    ),
+    Mutation(
+        "convolution of the first layer is not activated",
+        "models/deberta_v2.py",
+        "self.activation(self.kernel(around_QWD)).add_(hidden_QD)",
+        "self.kernel(around_QWD).add_(hidden_QD)",
+        (f"{HIDDEN}[deberta-v2-convolved]",),
+    ),
+    Mutation(
+        "convolution mirrored",
+        "layers/convolution.py",
+        "self.weight.transpose(1, 2).reshape",
+        "self.weight.flip(2).transpose(1, 2).reshape",
+        (f"{HIDDEN}[deberta-v2-convolved-alone]",),
     ),
 )

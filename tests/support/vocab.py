@@ -23,7 +23,7 @@ from transformers import (
 )
 from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
-from .decoders import DECODERS
+from .decoders import OWN_SHAPE
 from .t5 import T5
 from .texts import corpus
 
@@ -70,7 +70,7 @@ def tiny_tokenizer(model_type: str, *, max_tokens: int, lowercase: bool = True) 
         return _framed(max_tokens)
     if model_type in T5:
         return T5Tokenizer(vocab=[*_scored("<pad>", "</s>", "<unk>"), *_unigram()], model_max_length=max_tokens)
-    if model_type in DECODERS:
+    if model_type in OWN_SHAPE:
         return _ended(max_tokens)
     raise ValueError(f"No tokenizer is made for {model_type!r}; allowed are the families of the makers.")
 

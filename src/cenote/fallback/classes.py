@@ -11,6 +11,7 @@ from torch import nn
 from .. import models
 from ..checkpoint import Checkpoint
 from ..errors import CheckpointError, ConfigError, MissingExtra
+from ..hf import sees_all
 
 Kind = Literal["embed", "sequence", "token"]
 """What is asked of a model: hidden states, logits of texts, logits of tokens."""
@@ -36,6 +37,13 @@ def config_of(checkpoint: Checkpoint, *, trusts_code: bool) -> Any:
     if raw.get("quantization_config") is not None:
         raise CheckpointError("config.json says quantization_config, and quantised weights are not supported here.")
     own = (raw.get("auto_map") or {}).get("AutoConfig")
+    if (named := sees_all(raw)) is not None and not (own and trusts_code):
+        raise CheckpointError(
+            f"{checkpoint.name} is made so that each token sees all others ({named}), and its family in transformers "
+            "is causal.",
+            fix="Leave model_impl out if Cenote has a file for the family, or pass `--trust-remote-code`.",
+            param="model_impl",
+        )
     known = transformers.models.auto.configuration_auto.CONFIG_MAPPING
     model_type = str(raw.get("model_type", ""))
     if own and trusts_code:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from ..steps import CNN, LSTM, WeightedLayerPooling, WordWeights, layers_read
-from .linear import Linear
+from .convolution import Kernel, around
 from .pooling import Spans
 
 
@@ -60,34 +60,6 @@ class WeightedWords(nn.Module):
         return replace(tokens, rows_QD=tokens.rows_QD * weights_Q1, spans=spans)
 
 
-class Kernel(nn.Module):
-    """The weights of one convolution, computed as one product with the rows around each token."""
-
-    def __init__(self, in_features: int, out_channels: int, size: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(out_channels, in_features, size), requires_grad=False)
-        self.bias = nn.Parameter(torch.empty(out_channels), requires_grad=False)
-        self.product: Linear | None = None
-
-    def prepare(self) -> None:
-        """Lay the weights out for the product, once, after loading."""
-        num_out, num_in, size = self.weight.shape
-        with torch.device("meta"):
-            product = Linear(num_in * size, num_out)
-        product.weight = nn.Parameter(self.weight.transpose(1, 2).reshape(num_out, -1), requires_grad=False)
-        product.bias = self.bias
-        product.prepare()
-        self.product = product
-
-    def forward(self, around_QWD: Tensor) -> Tensor:
-        """The rows around each token, the token in the middle, to `[Q, out_channels]`."""
-        assert self.product is not None
-        size = self.weight.shape[2]
-        edge = (around_QWD.shape[1] - size) // 2
-        out: Tensor = self.product(around_QWD[:, edge : edge + size].flatten(1))
-        return out
-
-
 class Convolutions(nn.Module):
     """Convolutions over the tokens of each text, as if zeros stood before and after it."""
 
@@ -99,11 +71,8 @@ class Convolutions(nn.Module):
     def forward(self, tokens: TokenRows) -> TokenRows:
         """`[Q, D]` to `[Q, out_channels * number of kernels]`."""
         rows_QD, spans = tokens.rows_QD, tokens.spans
-        near_W = torch.arange(-self.reach, self.reach + 1, device=rows_QD.device)
-        index_QW = spans.index_Q[:, None] + near_W
-        inside_QW = (index_QW >= 0) & (index_QW < spans.of_rows(spans.ends_S - spans.firsts_S)[:, None])
-        place_QW = torch.arange(len(rows_QD), device=rows_QD.device)[:, None] + near_W
-        around_QWD = rows_QD[place_QW.where(inside_QW, 0)] * inside_QW[:, :, None]
+        lengths_Q = spans.of_rows(spans.ends_S - spans.firsts_S)
+        around_QWD = around(rows_QD, spans.index_Q, lengths_Q, self.reach)
         return replace(tokens, rows_QD=torch.cat([conv(around_QWD) for conv in self.convs], dim=1))
 
 

@@ -33,6 +33,7 @@ ALIASES: Final[Mapping[str, str]] = {
     "mt5": "t5",
     "umt5": "t5",
     "jina_embeddings_v3": "xlm_roberta_flash",
+    "llama_bidirec": "llama",
 }
 """Checkpoints that are another family under a new name: `model_type` -> file."""
 

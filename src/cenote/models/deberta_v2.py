@@ -1,7 +1,8 @@
 """DeBERTa v2 (He et al. 2020, arXiv 2006.03654) and v3 (He et al. 2021, arXiv 2111.09543).
 
 BERT whose tokens mostly have no positions of their own: each layer scores what a query holds against how far away a
-key stands, and the other way round. All layers share one table of distances, which each projects by itself.
+key stands, and the other way round. All layers share one table of distances, which each projects by itself. The largest
+v2 add a convolution over neighbouring tokens to the first layer.
 """
 
 from __future__ import annotations
@@ -19,17 +20,20 @@ from torch import Tensor, nn
 from ..errors import CheckpointError
 from ..hf import Raw
 from ..layers.attention import Rule
-from ..layers.blocks import Block, Encoder, EncoderShape, Hidden
+from ..layers.blocks import NOTHING, Block, Encoder, EncoderShape, Hidden, PerRow, normed
+from ..layers.convolution import Kernel, around
 from ..layers.disentangled import Disentangled, buckets
 from ..layers.embeddings import Embeddings, Table
-from ..layers.linear import Linear
-from ..layers.packed import Packed
+from ..layers.linear import ACTIVATIONS, Linear
+from ..layers.packed import Bounds, Packed
 from ..steps import Nature, Stage
 from .bert import RENAME as BERT_RENAME
 from .bert import masked_lm
 
 PREFIXES = ("deberta.",)
 RENAME = (
+    (r"^encoder\.conv\.conv\.", "encoder.blocks.0.kernel."),
+    (r"^encoder\.conv\.LayerNorm\.", "encoder.blocks.0.kernel_norm."),
     (r"^encoder\.rel_embeddings\.", "distances."),
     (r"^encoder\.LayerNorm\.", "distance_norm."),
     (r"^encoder\.layer\.(\d+)\.attention\.self\.(query|key|value)_proj\.", r"encoder.blocks.\1.qkv.\2."),
@@ -83,11 +87,20 @@ class Distances:
 
 
 @dataclass(frozen=True)
+class Convolution:
+    """Over the tokens of the first layer; `size` is odd, `activation` one of `layers.linear.ACTIVATIONS`."""
+
+    size: int
+    activation: str
+
+
+@dataclass(frozen=True)
 class Config:
     """Sizes; `num_positions` is the longest text, `positions_added` whether tokens have positions of their own."""
 
     shape: EncoderShape
     distances: Distances
+    convolution: Convolution | None
     vocab_size: int
     num_positions: int
     positions_added: bool
@@ -107,13 +120,13 @@ class Config:
 
     @classmethod
     def from_hf(cls, raw: Mapping[str, Any]) -> Self:
-        """Read `config.json`; the convolution of the largest v2 checkpoints is not served."""
+        """Read `config.json`."""
         config = Raw(raw)
         hidden_size = config.size("hidden_size")
         # What `config.json` could also say. Each would change the numbers.
         config.must_all_be(
             {
-                "conv_kernel_size": 0,
+                "conv_groups": 1,
                 "pooler_hidden_act": "gelu",
                 "embedding_size": hidden_size,
                 "pooler_hidden_size": hidden_size,
@@ -133,6 +146,7 @@ class Config:
                 norm_eps=config.number("layer_norm_eps", 1e-7),
             ),
             distances=_distances(config, num_positions),
+            convolution=_convolution(config),
             vocab_size=config.size("vocab_size"),
             num_positions=num_positions,
             positions_added=bool(config.value("position_biased_input", True)),
@@ -150,6 +164,8 @@ class Model(nn.Module):
         num_positions = config.num_positions if config.positions_added else 0
         self.embeddings = Embeddings(config.vocab_size, num_positions, config.num_segments, size, eps)
         self.encoder = Encoder(config.shape, partial(DisentangledBlock, distances=config.distances))
+        if config.convolution is not None:
+            self.encoder.blocks[0] = ConvolvedBlock(config.shape, config.distances, config.convolution)
         self.distances = Table(2 * config.distances.span, size)
         self.distance_norm = nn.LayerNorm(size, eps=eps) if config.distances.normed else None
         self._rules: list[Rule] = []
@@ -195,6 +211,44 @@ class DisentangledBlock(Block):
         # They meet nothing but the table, so what they made of it is all that is kept.
         self.distance_key = self.distance_query = None
         return Rule(scale=scale, content=content)
+
+
+class ConvolvedBlock(DisentangledBlock):
+    """The first layer, which adds a convolution of what it was given to what it gives, and normalises again."""
+
+    def __init__(self, shape: EncoderShape, distances: Distances, convolution: Convolution) -> None:
+        super().__init__(shape, distances)
+        size = shape.hidden_size
+        self.kernel = Kernel(size, size, convolution.size)
+        self.kernel_norm = nn.LayerNorm(size, eps=shape.norm_eps)
+        self.activation = ACTIVATIONS[convolution.activation]
+
+    def forward(
+        self, hidden_TD: Tensor, bounds: Bounds, rule: Rule, rows_Q: Tensor | None, own_T: PerRow = NOTHING
+    ) -> Tensor:
+        """As `Block.forward`."""
+        hidden_QD = super().forward(hidden_TD, bounds, rule, rows_Q, own_T)
+        index_T, lengths_T = _places(bounds, hidden_TD.device)
+        around_QWD = around(hidden_TD, index_T, lengths_T, self.kernel.size // 2)
+        if rows_Q is not None:
+            around_QWD = around_QWD[rows_Q]
+        return normed(self.kernel_norm, self.activation(self.kernel(around_QWD)).add_(hidden_QD))
+
+
+def _places(bounds: Bounds, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Of each token its place in its text, and how many tokens of that are attended to, both `[T]`."""
+    places = [torch.arange(run.num_tokens, device=device).repeat(run.num_seqs) for run in bounds.runs]
+    lengths = [torch.full_like(own, run.key_len) for own, run in zip(places, bounds.runs, strict=True)]
+    return torch.cat(places), torch.cat(lengths)
+
+
+def _convolution(config: Raw) -> Convolution | None:
+    size = config.integer("conv_kernel_size", 0)
+    if size <= 0:
+        return None
+    if size % 2 == 0:
+        raise CheckpointError(f"config.json says conv_kernel_size={size}.", allowed="It is odd, or 0 for none.")
+    return Convolution(size, config.activation("conv_act", "tanh"))
 
 
 def _distances(config: Raw, num_positions: int) -> Distances:

@@ -1,7 +1,8 @@
 """Llama (Touvron et al. 2023, arXiv 2302.13971), and what other language models share with it.
 
 Converted to an embedder the language-model head is dropped, tied or not; what is pooled is the hidden state after the
-last norm.
+last norm. Embedders trained from such models often let every token see all others, and say so by the name of a class of
+their own: NVIDIA's `llama_bidirec` (arXiv 2409.07691), Voyage's and others' `Qwen3BidirectionalModel`.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ import torch
 from torch import nn
 
 from ..errors import CheckpointError
-from ..hf import Raw
+from ..hf import Raw, sees_all
 from ..layers.blocks import Hidden
 from ..layers.decoder import Decoder, DecoderShape
 from ..layers.embeddings import Table
 from ..layers.packed import Packed
 from ..rope import BY_LENGTH, Rope, reach, read, stated
-from ..steps import Nature, Stage
+from ..steps import Nature, Pooled, Row, Stage, Stages
 
 PREFIXES = ("model.",)
 RENAME = (
@@ -39,10 +40,13 @@ IGNORED = (
     (r"^lm_head\.", "the language-model head, which no pooling reads"),
     (r"rotary_emb\.inv_freq$", "frequencies that the config states too"),
 )
-HEADS = {
-    "sequence": (Stage("score", bias=None, row="last"),),
-    "token": (Stage("score"),),
-}
+
+
+def HEADS(config: Config) -> Mapping[str, Stages]:  # noqa: N802  # the name that every architecture has
+    """Whole texts are classified by the row that an embedder of the family would take."""
+    row: Row = "first" if config.nature.pooled == "cls" else config.nature.pooled
+    return {"sequence": (Stage("score", bias=None, row=row),), "token": (Stage("score"),)}
+
 
 LM_HEAD = ("lm_head", "embed_tokens")
 
@@ -53,6 +57,9 @@ DEFAULTS: Mapping[str, Any] = {"hidden_act": "silu", "rms_norm_eps": 1e-6}
 """Of keys that `config.json` may leave out."""
 ONLY: Mapping[str, Any] = {"quantization_config": None, "pretraining_tp": 1}
 """What `config.json` could also say. Each would change the numbers, so anything else stops the start."""
+
+_POOLED: Mapping[str, Pooled] = {"avg": "mean", "cls": "cls", "last": "last"}
+# What NVIDIA's `pooling` may say.
 
 
 @dataclass(frozen=True)
@@ -159,13 +166,26 @@ class Model(nn.Module):
 
 
 def nature_of(raw: Mapping[str, Any]) -> Nature:
-    """Causal, unless `config.json` says otherwise by one of two keys."""
+    """Causal, unless `config.json` says otherwise by one of two keys or the name of a class."""
     nature = Nature(causal=True, pooled="last", logit_softcap=raw.get("final_logit_softcapping"))
+    source = sees_all(raw)
+    if source is not None:
+        nature = replace(nature, causal=False, causal_source=source, pooled=_pooled(raw), projection="linear.weight")
     if raw.get("use_bidirectional_attention"):
         return replace(nature, causal=False, causal_source="config.json: use_bidirectional_attention")
     if raw.get("is_causal") is not None:
         return replace(nature, causal=bool(raw["is_causal"]), causal_source="config.json: is_causal")
     return nature
+
+
+def _pooled(raw: Mapping[str, Any]) -> Pooled:
+    config = Raw(raw)
+    named = config.value("pooling") if raw.get("model_type") == "llama_bidirec" else config.value("pooling", "avg")
+    if named not in _POOLED:
+        raise CheckpointError(f"config.json says pooling={named!r}.", allowed=f"Known are {', '.join(_POOLED)}.")
+    if str((raw.get("architectures") or [""])[0]).endswith("Classification"):
+        config.must_be("temperature", 1)  # logits would be divided by it; an embedder only trained with it
+    return _POOLED[named]
 
 
 def distance(window: int, *, causal: bool) -> int:

@@ -20,8 +20,8 @@ from ..types import InputType
 SIMILARITIES: Final = ("maxsim", "meanmaxsim")
 """What a late-interaction checkpoint may name as its `similarity_fn_name`."""
 
-STANFORD: Final = "HF_ColBERT"
-"""The architecture that Stanford's checkpoints name."""
+STANFORD: Final = ("HF_ColBERT", "ColBERTModel", "ColBERTJinaRobertaModel")
+"""Architectures that Stanford's checkpoints name, or users for them."""
 
 _PROJECTIONS: Final = ("linear.weight", "colbert_linear.weight")
 _IDENTITY: Final = "torch.nn.modules.linear.Identity"
@@ -190,7 +190,7 @@ def from_modules(
 
 def stanford(checkpoint: Checkpoint) -> LateInteraction | None:
     """How a checkpoint of Stanford's ColBERT reads texts; None where it is none."""
-    if STANFORD not in (checkpoint.config.get("architectures") or []):
+    if not set(STANFORD) & set(checkpoint.config.get("architectures") or []):
         return None
     raw = checkpoint.json("artifact.metadata")
     metadata = Raw(raw if isinstance(raw, dict) else {})
@@ -223,9 +223,13 @@ def stanford_steps(shapes: Mapping[str, Sequence[int]], name: str) -> tuple[Step
         raise CheckpointError(
             f"{name} is a ColBERT without a projection.", allowed=f"Its weights hold {' or '.join(_PROJECTIONS)}."
         )
-    out_features, in_features = shapes[found]
-    dense = Dense(in_features, out_features, bias=False, activation=_IDENTITY, on="tokens", stored_as=found)
-    return dense, Normalize(on="tokens")
+    return projection(found, shapes[found]), Normalize(on="tokens")
+
+
+def projection(name: str, shape: Sequence[int]) -> Dense:
+    """A linear layer without bias on rows of tokens, of a matrix `name` among the weights of the transformer."""
+    out_features, in_features = shape
+    return Dense(in_features, out_features, False, _IDENTITY, path=name, on="tokens", stored_as=name)
 
 
 def _pylate(settings: Mapping[str, Any]) -> dict[str, Any]:
