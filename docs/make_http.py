@@ -46,10 +46,13 @@ prefix, which leaves no doubt where dialects share one. Where keys are set, all 
 
 ## Errors
 
-`{"error": {"message", "type", "param", "code"}}`, where `code` is the status and `param` the field at fault. On routes
-of Cohere it is `{"message", "id"}`, where `id` is the request's, and a task that the model does not serve is 400.
-On routes of TEI and Hugging Face it is `{"error", "error_type"}`: 422 for what is wrong with a request, 400 for one
-without inputs, 424 where the model failed on an input. On routes of Ollama it is `{"error"}`.
+`{"error": {"message", "type", "param", "code"}}`, where `code` is the status and `param` the field at fault. On
+routes of Cohere it is `{"message", "id"}`, where `id` is the request's, and a task that the model does not serve is
+400. On routes of TEI and Hugging Face it is `{"error", "error_type"}`: 422 for what is wrong with a request, 400 for
+one without inputs, 424 where the model failed on an input. On routes of Ollama it is `{"error"}`, of Jina `{"detail",
+"code", "request_id"}`, of Voyage `{"detail"}`, of Mixedbread `{"type", "url", "message", "details"}`, of infinity as
+above, and of llama.cpp `{"error": {"code", "message", "type"}}`. A model's name that is not known is 400 for Jina,
+Voyage and infinity.
 """
 _AFTER_ERRORS = """
 A request for a task that the model does not serve is 501 on `/v1/embeddings` and `/classify`, 400 on `/pooling` (its
@@ -65,6 +68,19 @@ reference and of OpenAI there. `/cohere/...` leaves no doubt.
 `inputs`, and `/invocations` with `query` and `texts`, are TEI's too. `POST /` is Hugging Face's, where classes are a
 list of lists; `POST /tei` and `/invocations` give those of one text as a plain list, as TEI does. On routes of these
 two and of Ollama, longer texts are cut unless the request or `--on-long` says otherwise.
+
+`/v1/embeddings` is OpenAI's and the reference's; with `task`, `late_chunking` or `embedding_type` a body is Jina's,
+with `truncation` or `output_dtype` Voyage's, with `truncation_strategy` Mixedbread's. `/v1/rerank` with `top_k` or
+`truncation` is Voyage's. `/v1/reranking` is Mixedbread's with `input` and that of llama.cpp with `documents` or
+`texts`. `/embeddings`, without a version, is infinity's, whose form is OpenAI's and TEI's too, and that of llama.cpp
+with `content`, as is `/tokenize`. `/rerank` with `documents` and `raw_scores`, and `/classify` with `raw_scores`, are
+infinity's. Everywhere else a prefix says which: `/jina/v1/rerank`, `/llamacpp/detokenize`.
+
+Longer texts are cut for Voyage, Mixedbread and infinity, and refused for Jina and llama.cpp, unless the request or
+`--on-long` says otherwise. Jina's `task` and Voyage's `input_type` choose as `input_type` does everywhere.
+`late_chunking` and `/v1/contextualizedembeddings` read a document as a whole, its chunks joined by spaces, and refuse
+one that is longer than the model. Several forms of one vector are an object by form. Vectors have the length that the
+model gives them, but for `/embedding`, where `embd_normalize` says it.
 
 Cohere's `input_type` chooses a prompt of the model: the one of that name, for `search_query` also `query`, for
 `search_document` also `document`, `passage` or `corpus`. Where none fits there is no prompt, and `meta.warnings` says

@@ -20,9 +20,21 @@ CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance,
 
 
 OTHERS = {
-    "embedder": ("/embed", "/similarity", "/decode", "/vertex", "/"),
-    "classifier": ("/predict",),
-    "cross_encoder": ("/tei/rerank",),
+    "embedder": (
+        "/embed",
+        "/similarity",
+        "/decode",
+        "/vertex",
+        "/",
+        "/jina/v1/embeddings",
+        "/voyage/v1/embeddings",
+        "/v1/contextualizedembeddings",
+        "/mixedbread/v1/embeddings",
+        "/embeddings",
+        "/llamacpp/embedding",
+    ),
+    "classifier": ("/predict", "/infinity/classify"),
+    "cross_encoder": ("/tei/rerank", "/v1/reranking", "/infinity/rerank"),
     "default_embedder": ("/api/embed",),
 }
 """Paths of other dialects, by the model that is asked."""

@@ -60,6 +60,7 @@ def test_answers_fit_the_document(client: httpx.Client, document: dict[str, Any]
         "/openapi.json",
         "/api/tags",
         "/api/version",
+        "/models",
         "/",
     ):
         check(document, path, "get", client.get(path))
@@ -104,6 +105,19 @@ def test_answers_fit_the_document(client: httpx.Client, document: dict[str, Any]
         ("classifier", "/embed", {"inputs": "a"}),
         ("embedder", "/api/embed", {"model": NAME, "input": "a"}),
         ("embedder", "/api/show", {"model": NAME}),
+        ("embedder", "/jina/v1/embeddings", {"input": ["a", "b"], "embedding_type": ["float", "base64"]}),
+        ("embedder", "/jina/v1/embeddings", {"input": "a", "return_multivector": True}),
+        ("embedder", "/v1/embeddings", {"input": "a", "task": "text-matching", "model": "other"}),
+        ("embedder", "/v1/contextualizedembeddings", {"inputs": [["a", "b"], ["c"]]}),
+        ("embedder", "/voyage/v1/embeddings", {"input": "a", "encoding_format": "base64"}),
+        ("embedder", "/v1/rerank", {"query": "a", "documents": ["b"], "top_k": 1}),
+        ("embedder", "/mixedbread/v1/embeddings", {"input": "a", "encoding_format": ["float", "ubinary"]}),
+        ("embedder", "/v1/reranking", {"query": "a", "input": ["b"], "return_input": True}),
+        ("embedder", "/embeddings", {"input": "a"}),
+        ("embedder", "/embeddings", {"content": "a"}),
+        ("embedder", "/llamacpp/tokenize", {"content": "a", "with_pieces": True}),
+        ("cross_encoder", "/infinity/rerank", {"query": "a", "documents": ["b"]}),
+        ("classifier", "/infinity/classify", {"input": ["a"]}),
     ],
     indirect=["kind"],
 )

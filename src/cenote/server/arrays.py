@@ -34,6 +34,12 @@ def base64(rows: FloatArray | list[FloatArray], dtype: EmbedDtype, endianness: E
     ]
 
 
+def packed(rows: NDArray[Any]) -> list[str]:
+    """One base64 string per row of a matrix, of its numbers as they are, with the lowest byte first."""
+    little = rows.byteswap() if sys.byteorder == "big" and rows.itemsize > 1 else rows
+    return [binascii.b2a_base64(row.tobytes(), newline=False).decode("ascii") for row in little]
+
+
 def joined(
     rows: FloatArray | list[FloatArray], dtype: EmbedDtype, endianness: Endianness
 ) -> tuple[bytes, list[dict[str, Any]]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
@@ -11,24 +10,22 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
-from .. import calibration, prompting
-from ..errors import BadInput, UnsupportedTask
+from .. import prompting
+from ..errors import BadInput
 from ..tasks import embed
-from ..types import Length, Outcome
-from . import arrays, calls, replies, scoring
+from ..types import Length
+from . import calls, replies, scoring, vectors
 from .dialect import VLLM, Dialect, Failure
 from .route import CALL_ERRORS, Route
 from .schemas import NotServed
 
 if TYPE_CHECKING:
-    from ..engine import Engine
     from ..recipe import Recipe
     from .door import Door
 
 Truncate: TypeAlias = Annotated[
     Literal["NONE", "START", "END"], Meta(description="Refuse longer texts, or cut them at an end; unset, END.")
 ]
-EmbeddingType: TypeAlias = Literal["float", "int8", "uint8", "binary", "ubinary", "base64"]
 InputType: TypeAlias = Annotated[
     str, Meta(description="Chooses one of the model's prompts; where none fits there is no prompt, and a warning.")
 ]
@@ -58,7 +55,7 @@ class EmbedV1(Struct, kw_only=True):
     model: str | None = None
     input_type: InputType | None = None
     embedding_types: (
-        Annotated[list[EmbeddingType], Meta(description="Unset, the answer is a plain list of vectors.")] | None
+        Annotated[list[vectors.FormOrBase64], Meta(description="Unset, the answer is a plain list of vectors.")] | None
     ) = None
     truncate: Truncate | None = None
     images: NotServed | UnsetType = UNSET
@@ -178,59 +175,26 @@ async def _embed(
     max_tokens: int | None = None,
     priority: int = 0,
 ) -> Response:
-    engine = embedder(door, body.model)
+    engine = vectors.embedder(door, body.model)
     warnings: list[str] = []
     before = prompt(engine.recipe, body.input_type, warnings)
     params = embed.Params(dimensions=dimensions, prompt=before, input_type=body.input_type)
     length = length_of(door, body.truncate, max_tokens)
     with calls.renaming({"dimensions": "output_dimension", "input_tokens": "texts"}):
-        outcome = await calls.run(request, engine, embed.NAME, texts, params, length=length, priority=priority)
-    types = body.embedding_types or ["float"]
-    by_type = await _by_type(engine, outcome, params, types, warnings)
+        found = await vectors.embedded(request, engine, texts, params, length, priority)
+    by_type = await found.in_forms(body.embedding_types or ["float"], warnings)
     plain = version == "1" and body.embedding_types is None
     answer = {
         "id": request.state.request_id,
         "texts": texts,
         "embeddings": by_type["float"] if plain else by_type,
-        "meta": msgspec.to_builtins(meta(version, outcome.num_tokens, warnings)),
+        "meta": msgspec.to_builtins(meta(version, found.outcome.num_tokens, warnings)),
         "response_type": "embeddings_floats" if plain else "embeddings_by_type",
     }
-    response = await calls.aside(outcome.num_tokens + sum(row.nbytes for row in outcome.rows), replies.as_json, answer)
-    response.headers.update(calls.timing_headers(request, outcome))
+    size = found.num_bytes + sum(map(len, texts))
+    response = await calls.aside(size, replies.as_json, answer)
+    response.headers.update(calls.timing_headers(request, found.outcome) | calls.model_headers(engine))
     return response
-
-
-async def _by_type(
-    engine: Engine, outcome: Outcome, params: embed.Params, types: Sequence[str], warnings: list[str]
-) -> dict[str, Any]:
-    assert not isinstance(outcome.rows, list)
-    found: dict[str, Any] = {}
-    for name in dict.fromkeys(types):
-        if name == "float":
-            found[name] = outcome.rows
-        elif name == "base64":
-            found[name] = arrays.base64(outcome.rows, "float32", "little")
-        else:
-            # The first one-byte vectors wait for the sample.
-            rows, warning = await asyncio.to_thread(calibration.quantized, engine, outcome.rows, name, params)
-            found[name] = rows
-            warnings += [warning] if warning and warning not in warnings else []
-    return found
-
-
-def embedder(door: Door, name: str | None) -> Engine:
-    """The model of that name.
-
-    Raises:
-        ModelNotFound: There is none.
-        UnsupportedTask: It is no embedder.
-    """
-    engine = door.model(name)
-    if embed.NAME not in engine.recipe.tasks:
-        raise UnsupportedTask(
-            f"{engine.name} is no embedder.", allowed=f"It can do {', '.join(engine.recipe.tasks)}.", param="model"
-        )
-    return engine
 
 
 def prompt(recipe: Recipe, input_type: str | None, warnings: list[str]) -> str | None:

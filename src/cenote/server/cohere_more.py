@@ -15,7 +15,7 @@ from ..errors import BadInput, ModelNotFound, UnsupportedTask
 from ..tasks import classify, embed
 from ..types import FloatArray
 from ..uses import few_shot, score
-from . import calls, cohere, replies, vllm
+from . import calls, cohere, replies, vectors, vllm
 from .cohere import COHERE, Billed, CohereMeta
 from .route import CALL_ERRORS, LOOKUP_ERRORS, Route
 from .schemas import TokenId
@@ -130,7 +130,7 @@ async def classify_v1(door: Door, request: Request, body: CohereClassify) -> Res
     engine = door.model(body.model)
     if classify.NAME in engine.recipe.tasks:
         return await _by_model(door, request, engine, body)
-    return await _by_examples(door, request, cohere.embedder(door, body.model), body)
+    return await _by_examples(door, request, vectors.embedder(door, body.model), body)
 
 
 async def _by_model(door: Door, request: Request, engine: Engine, body: CohereClassify) -> Response:

@@ -165,7 +165,7 @@ async def _vectors(asked: _Asked) -> Answered:
     body = bodies.converted(asked.parameters | fields, tei.EmbedRequest)
     answered = await tei.embedded(asked.door, asked.request, body)
     if asked.body.encoding_format == "base64":
-        return replace(answered, value=arrays.base64(answered.outcome.rows, "float32", "little"))
+        return replace(answered, value=arrays.packed(np.asarray(answered.outcome.rows)))
     return answered
 
 

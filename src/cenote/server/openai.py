@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ..config import OnLong
 from ..errors import UnsupportedTask
 from ..tasks import embed
 from . import calls, lengths, prompts, replies
@@ -70,13 +71,13 @@ class ModelList(Struct, kw_only=True):
     data: list[Model]
 
 
-async def embeddings(door: Door, request: Request, body: EmbeddingRequest) -> Response:
-    """Answer `POST /v1/embeddings`."""
+async def embeddings(door: Door, request: Request, body: EmbeddingRequest, on_long: OnLong | None = None) -> Response:
+    """Answer `POST /v1/embeddings`; `on_long` is what happens to long texts, None as the server says."""
     with calls.renaming(prompts.INNER_NAMES):
-        return await _embeddings(door, request, body)
+        return await _embeddings(door, request, body, on_long or door.on_long)
 
 
-async def _embeddings(door: Door, request: Request, body: EmbeddingRequest) -> Response:
+async def _embeddings(door: Door, request: Request, body: EmbeddingRequest, on_long: OnLong | None) -> Response:
     engine = calls.begin(door, request, body)
     if embed.NAME not in engine.recipe.tasks:
         raise UnsupportedTask(
@@ -84,7 +85,7 @@ async def _embeddings(door: Door, request: Request, body: EmbeddingRequest) -> R
             allowed=f"Supported tasks: {engine.recipe.tasks}.",
             param="model",
         )
-    length = lengths.of_embedding(body, engine.recipe, door.on_long)
+    length = lengths.of_embedding(body, engine.recipe, on_long)
     notes = Notes.of(body)
     given = await prompts.read(door, engine, body, notes)
     given = await door.token_ids.read(engine, given, as_they_are=body.add_special_tokens is False)

@@ -17,6 +17,7 @@ from .schemas import PromptFields
 
 if TYPE_CHECKING:
     from ..engine import Engine
+    from ..recipe import Recipe
     from .door import Door
 
 INNER_NAMES = {"prompts": "input", "prompt_token_ids": "input"}
@@ -72,6 +73,22 @@ async def read(door: Door, engine: Engine, body: PromptFields, notes: Notes) -> 
     return Prompts(texts, bool(body.add_special_tokens), prompt="", input_type=body.input_type)
 
 
+def by_type(recipe: Recipe, input_type: str | None, notes: Notes, field: str) -> prompting.Chosen:
+    """The prompt that a type of input chooses; where it chooses none, `notes` says so.
+
+    Args:
+        field: What the request calls the type.
+    """
+    if input_type is None:
+        return prompting.Chosen()
+    chosen = prompting.by_input_type(recipe, input_type)
+    if chosen.prompt_name is None and not prompting.chooses_reading(recipe, input_type):
+        notes.ignored.append(field)
+    if chosen.prompt is not None:
+        notes.warnings.append(f"{field} is not one that is known, so no prompt was put before the inputs")
+    return chosen
+
+
 def _prompt(engine: Engine, body: PromptFields, notes: Notes) -> tuple[str | None, str | None]:
     """Name and text of the prompt that `body` chooses."""
     if body.input_type is None:
@@ -81,11 +98,7 @@ def _prompt(engine: Engine, body: PromptFields, notes: Notes) -> tuple[str | Non
         if not chooses_reading:
             notes.ignored.append("input_type")
         return body.prompt_name, body.prompt
-    chosen = prompting.by_input_type(engine.recipe, body.input_type)
-    if chosen.prompt_name is None and not chooses_reading:
-        notes.ignored.append("input_type")
-    if chosen.prompt is not None:
-        notes.warnings.append("input_type is not one that is known, so no prompt was put before the inputs")
+    chosen = by_type(engine.recipe, body.input_type, notes, "input_type")
     return chosen.prompt_name, chosen.prompt
 
 

@@ -11,7 +11,11 @@ from . import (
     cohere,
     cohere_more,
     hf,
+    infinity,
     invocations,
+    jina,
+    llamacpp,
+    mixedbread,
     ollama,
     openai,
     ops,
@@ -20,6 +24,7 @@ from . import (
     tei,
     tei_more,
     vllm,
+    voyage,
 )
 from .route import Route
 
@@ -30,6 +35,11 @@ ROUTES: tuple[Route, ...] = (
     *tei_more.ROUTES,
     *hf.ROUTES,
     *ollama.ROUTES,
+    *jina.ROUTES,
+    *voyage.ROUTES,
+    *mixedbread.ROUTES,
+    *llamacpp.ROUTES,
+    *infinity.ROUTES,
     *openai.ROUTES,
     *classify.ROUTES,
     *scoring.ROUTES,

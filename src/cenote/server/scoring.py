@@ -193,8 +193,20 @@ async def answer_score(door: Door, request: Request, body: ScoreRequest) -> Resp
     return response
 
 
-async def answer_rerank(door: Door, request: Request, body: RerankRequest) -> Response:
-    """Answer `POST /rerank`."""
+async def answer_rerank(door: Door, request: Request, body: RerankRequest, length: Length | None = None) -> Response:
+    """Answer `POST /rerank`; `length` is what happens to long texts, None as `body` says."""
+    done, documents = await reranked(door, request, body, length)
+    model = body.model or done.engine.name
+    size = sum(map(len, documents))
+    response = await calls.aside(size, lambda: _ranking(replies.head("score", request, model), body, documents, done))
+    response.headers.update(done.headers)
+    return response
+
+
+async def reranked(
+    door: Door, request: Request, body: RerankRequest, length: Length | None = None
+) -> tuple[Done, list[str]]:
+    """The scores of a query with documents, and their texts."""
     if calls.says_something(body.rank_fields):
         raise BadInput(
             "The request has rank_fields, which would change the result and is not served.",
@@ -202,12 +214,7 @@ async def answer_rerank(door: Door, request: Request, body: RerankRequest) -> Re
             param="rank_fields",
         )
     query, documents = texts(body.query, "query"), texts(body.documents, "documents")
-    done = await scored(door, request, body, query, documents, ("query", "documents"))
-    model = body.model or done.engine.name
-    size = sum(map(len, documents))
-    response = await calls.aside(size, lambda: _ranking(replies.head("score", request, model), body, documents, done))
-    response.headers.update(done.headers)
-    return response
+    return await scored(door, request, body, query, documents, ("query", "documents"), length), documents
 
 
 def sides_of(body: ScoreRequest) -> tuple[str, str] | None:
