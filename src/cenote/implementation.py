@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 from . import tokenizer_files
 from .checkpoint import Checkpoint
 from .config import ModelSettings
-from .errors import ConfigError
+from .errors import ConfigError, UnknownArchitecture
 
 if TYPE_CHECKING:
     from .label_tokens import LabelTokens
@@ -17,6 +18,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Whose = Literal["cenote", "transformers"]
+
+_NOT_OF_TEXTS: Final = (
+    *("CLIPModel", "SiglipModel", "Siglip2Model", "EmbeddingGemma2Model", "JinaEmbeddingsV5OmniModel"),
+    *("ColPaliForRetrieval", "ColModernVBertForRetrieval", "ColQwen2ForRetrieval", "ColQwen3", "ColQwen3_5"),
+    *("OpsColQwen3Model", "Qwen3VLNemotronEmbedModel", "LlamaNemotronVLModel"),
+    *("LlamaNemotronVLForSequenceClassification", "JinaVLForRanking", "ClefOmniForJointSchema"),
+    *("Qwen3ASRForcedAlignerForTokenClassification", "PrithviGeoSpatialMAE", "Terratorch"),
+)
+"""Classes of embedders and rerankers whose checkpoints were trained to read images or sound, with texts or without."""
 
 
 class Implementation(NamedTuple):
@@ -51,6 +61,7 @@ def implemented(
     from . import fallback, models
 
     asked, raw = settings.model_impl, transformer.config
+    _check_of_texts(raw)
     native = models.known(raw)
     sources["model_impl"] = "user"
     if asked == "auto":
@@ -69,6 +80,17 @@ def implemented(
     log.info("%s is run by transformers (%s).", transformer.name, sources["model_impl"])
     # The package stands where a file of `models` stands, but its config is read from more than config.json.
     return Implementation(cast("Architecture", cast(Any, fallback)), cast("ModelConfig", config), "transformers")
+
+
+def _check_of_texts(raw: Mapping[str, Any]) -> None:
+    name = str((raw.get("architectures") or [""])[0])
+    if name in _NOT_OF_TEXTS:
+        raise UnknownArchitecture(
+            f"config.json says architectures={[name]}, a model that reads images or sound.",
+            allowed="Cenote reads texts alone.",
+            fix="Name a checkpoint of texts.",
+            param="model",
+        )
 
 
 def _config(architecture: Architecture, transformer: Checkpoint) -> ModelConfig:

@@ -111,8 +111,8 @@ def test_texts_are_pooled_by_the_nature_of_the_family(
         recipe = model.recipe
     assert f"is run by transformers (default: Cenote has no file for model_type='{model_type}')" in caplog.text
     assert recipe.model_impl == "transformers"
-    assert recipe.causal == (model_type in ("gpt2", "jamba"))
-    place = -1 if model_type in ("gpt2", "jamba", "xlnet") else 0
+    assert recipe.causal == FOREIGN[model_type].causal
+    place = -1 if FOREIGN[model_type].last else 0
     rows = [layers[-1][place] for layers in reference_states(folder, [_without_mask(one) for one in encoded])]
     for mine, theirs in zip(ours, rows, strict=True):
         assert worst_error(mine, theirs / np.linalg.norm(theirs)) <= REFERENCE_LIMIT
@@ -238,6 +238,13 @@ def test_what_cannot_be_is_refused(make: Make, tiny: Tiny, tmp_path: Path) -> No
         llm(make("gpt2"), quantization="int8")
     with pytest.raises(CheckpointError, match="no classifier of tokens"):
         decided(changed(make("bart"), tmp_path / "tokens", architectures=["BartForTokenClassification"]))
+
+
+@pytest.mark.parametrize("named", ["JinaVLForRanking", "CLIPModel", "ColPaliForRetrieval", "LlamaNemotronVLModel"])
+def test_models_of_images_and_sound_are_refused_by_name(make: Make, tmp_path: Path, named: str) -> None:
+    folder = changed(make("gpt2"), tmp_path / "m", architectures=[named])
+    with pytest.raises(UnknownArchitecture, match=rf"\['{named}'\], a model that reads images or sound"):
+        decided(folder)
 
 
 def test_a_missing_extra_is_named(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
