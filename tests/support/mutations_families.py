@@ -98,8 +98,8 @@ CONVOLVED: Final = (
     Mutation(
         "convolution of the first layer is not activated",
         "models/deberta_v2.py",
-        "self.activation(self.kernel(around_QWD)).add_(hidden_QD)",
-        "self.kernel(around_QWD).add_(hidden_QD)",
+        "self.activation(self.kernel(around_QWD)), hidden_QD",
+        "self.kernel(around_QWD), hidden_QD",
         (f"{HIDDEN}[deberta-v2-convolved]",),
     ),
     Mutation(

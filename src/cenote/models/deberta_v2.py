@@ -20,11 +20,12 @@ from torch import Tensor, nn
 from ..errors import CheckpointError
 from ..hf import Raw
 from ..layers.attention import Rule
-from ..layers.blocks import NOTHING, Block, Encoder, EncoderShape, Hidden, PerRow, normed
+from ..layers.blocks import NOTHING, Block, Encoder, EncoderShape, Hidden, PerRow
 from ..layers.convolution import Kernel, around
 from ..layers.disentangled import Disentangled, buckets
 from ..layers.embeddings import Embeddings, Table
 from ..layers.linear import ACTIVATIONS, Linear
+from ..layers.norms import LayerNorm
 from ..layers.packed import Bounds, Packed
 from ..steps import Nature, Stage
 from .bert import RENAME as BERT_RENAME
@@ -220,7 +221,7 @@ class ConvolvedBlock(DisentangledBlock):
         super().__init__(shape, distances)
         size = shape.hidden_size
         self.kernel = Kernel(size, size, convolution.size)
-        self.kernel_norm = nn.LayerNorm(size, eps=shape.norm_eps)
+        self.kernel_norm = LayerNorm(size, eps=shape.norm_eps)
         self.activation = ACTIVATIONS[convolution.activation]
 
     def forward(
@@ -232,7 +233,7 @@ class ConvolvedBlock(DisentangledBlock):
         around_QWD = around(hidden_TD, index_T, lengths_T, self.kernel.size // 2)
         if rows_Q is not None:
             around_QWD = around_QWD[rows_Q]
-        return normed(self.kernel_norm, self.activation(self.kernel(around_QWD)).add_(hidden_QD))
+        return self.kernel_norm.forward(self.activation(self.kernel(around_QWD)), hidden_QD)
 
 
 def _places(bounds: Bounds, device: torch.device) -> tuple[Tensor, Tensor]:
