@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, Literal, TypeVar, overload
 
-from . import options, plugged, prompting
+from . import options, plugged, prompting, uses
 from .answers import (
     as_array,
     check_output,
@@ -21,7 +21,7 @@ from .answers import (
     sparse_answer,
 )
 from .calibration import in_precision
-from .llm import LLM, PIECE, PIECES_AHEAD, Output
+from .llm import LLM
 from .opened import Params
 from .outputs import (
     ClassificationRequestOutput,
@@ -40,6 +40,7 @@ from .uses.entities import Aggregation, Entity
 from .uses.fill_mask import Filled, Targets
 from .uses.score import Plan, Scores
 from .uses.zero_shot import TEMPLATE, ZeroShot
+from .vectors import PIECE, PIECES_AHEAD, Output
 
 T = TypeVar("T")
 
@@ -225,6 +226,14 @@ class AsyncLLM:
     async def reward(self, prompts: Any, **more: Any) -> list[PoolingRequestOutput]:
         """`LLM.reward`, awaited."""
         return pooling_outputs(await self._run(prompts, reward.task(self.recipe), **reward.options(more)))
+
+    async def use(self, name: str, given: Any, /, **more: Any) -> Any:
+        """`LLM.use`, awaited."""
+        use, planned, started = await _off_the_loop(
+            lambda parts: parts[2].cancel(), self._llm.start_use, name, given, **more
+        )
+        tokenizer, outcome = self._llm.engine.tokenizer, await started.outcome()
+        return await asyncio.to_thread(uses.finish, use, self.recipe, tokenizer, planned, outcome)
 
     async def score(self, data_1: Any, data_2: Any, /, **more: Any) -> list[ScoringRequestOutput]:
         """`LLM.score`, awaited."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from . import plugins
 from .config import ModelSettings, PoolerConfig
 from .conversion import Kind
 from .errors import CheckpointError, ConfigError
@@ -22,7 +23,7 @@ class Classifying:
 
     Args:
         head: Whether it classifies whole texts or tokens.
-        pooling: Mode of `layers.pooling.POOLS` that makes the row of a text; None where it classifies tokens.
+        pooling: Mode of pooling that makes the row of a text; None where it classifies tokens.
         labels: Their names, in the order of the logits.
         activation: What logits go through: `identity`, `sigmoid`, `softmax`, or a class of `torch.nn` by its dotted
             name.
@@ -105,7 +106,8 @@ def classifying(
     sources["tokens"] = "none: a layer of its own" if tokens is None else tokens.source
     asked = settings.pooler_config
     pools = "the model gives the logits itself" if made_of.own_logits else "the architecture"
-    sources["pooling"] = pools if asked.seq_pooling_type is None else "user"
+    own = asked.seq_pooling_type
+    sources["pooling"] = pools if own is None else plugins.asked_by_user("cenote_poolings", own.lower())
     labels = _labels(made_of, raw, sources)
     mean, sigma = (_calibration(key, asked, raw, sources) for key in ("logit_mean", "logit_sigma"))
     if sigma == 0:

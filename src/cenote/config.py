@@ -28,7 +28,7 @@ Quantization = Literal["none", "int8"]
 KernelChoice = Literal["auto", "off", "avx2", "avx512"]
 """Which of our own kernels compute: the best that this CPU has, none, or those of one instruction set."""
 
-SeqPooling = Literal["CLS", "LAST", "MEAN", "MAX", "MEAN_SQRT_LEN", "WEIGHTEDMEAN"]
+_SEQ_POOLINGS = ("CLS", "LAST", "MEAN", "MAX", "MEAN_SQRT_LEN", "WEIGHTEDMEAN")
 """How hidden states become one row: the reference's three modes and the others of sentence-transformers."""
 
 TokPooling = Literal["ALL", "STEP"]
@@ -59,8 +59,12 @@ class PoolerConfig:
     }
 
     task: str | None = setting(None, "Task where a request names none; forbids no other.")
-    pooling_type: SeqPooling | TokPooling | None = setting(None, "Short for one of the next two.")
-    seq_pooling_type: SeqPooling | None = setting(None, "How hidden states become the one row of a text.")
+    pooling_type: str | None = setting(None, "Short for one of the next two.", metavar="MODE")
+    seq_pooling_type: str | None = setting(
+        None,
+        f"How hidden states become the one row of a text: {', '.join(_SEQ_POOLINGS)}, or a plugin's.",
+        metavar="MODE",
+    )
     tok_pooling_type: TokPooling | None = setting(None, "Which tokens have rows: all, or the ends of steps.")
     use_activation: bool | None = setting(
         None, "Whether vectors are normalised, or a classifier's activation is applied, where a request does not say."
@@ -89,7 +93,7 @@ class PoolerConfig:
         for f in fields(self):
             given: Any = getattr(self, f.name)
             if f.name.endswith("pooling_type") and isinstance(given, str):
-                given = given.upper()
+                given = _pooling_type(f.name, given)
             if given is not None:
                 object.__setattr__(self, f.name, checked(f.name, given, hints[f.name]))
         self._check()
@@ -106,6 +110,22 @@ class PoolerConfig:
         for name in ("dimensions", "max_embed_len"):
             if (value := getattr(self, name)) is not None:
                 at_least(1, name, value)
+
+
+def _pooling_type(name: str, given: str) -> str:
+    """A way to pool, in capitals as the reference writes them: one of ours or, for rows of texts, a plugin's."""
+    from . import plugins  # which asks this module what is allowed
+
+    of_texts, of_tokens = name != "tok_pooling_type", name != "seq_pooling_type"
+    known = (*(_SEQ_POOLINGS if of_texts else ()), *(typing.get_args(TokPooling) if of_tokens else ()))
+    if given.upper() in known:
+        return given.upper()
+    guests = plugins.poolings() if of_texts else {}
+    if given.lower() not in guests:
+        allowed = ", ".join((*known, *(guest.upper() for guest in guests)))
+        raise ConfigError(f"{name}={given.upper()!r}.", allowed=f"Allowed are {allowed}.", param=name)
+    plugins.pooling(given.lower())
+    return given.upper()
 
 
 @dataclass(frozen=True)

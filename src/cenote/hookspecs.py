@@ -29,6 +29,20 @@ def cenote_poolings() -> Mapping[str, str | Callable[..., Any]]:  # type: ignore
 
 
 @hookspec
+def cenote_tasks() -> Mapping[str, str | object]:  # type: ignore[empty-body]
+    """Tasks: a name -> a module or an object that keeps the contract of `guests.GuestTask`, or its dotted name, which
+    is imported when a model is first asked whether it serves the task.
+    """
+
+
+@hookspec
+def cenote_uses() -> Mapping[str, str | object]:  # type: ignore[empty-body]
+    """Uses made of tasks: a name -> a module or an object that keeps the contract of `uses.Use`, or its dotted name,
+    which is imported when the use is first asked for.
+    """
+
+
+@hookspec
 def cenote_io_processors() -> Mapping[str, str | type]:  # type: ignore[empty-body]
     """IO processors: a name of its own -> a class that keeps the contract of `io_plugins.IOPlugin`, or its dotted name,
     which is imported when a model is opened with it.

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from . import conversion, inputs, options, plugged
+from . import conversion, inputs, options, plugged, uses
 from .config import OnLong
 from .errors import BadInput
 from .outputs import PoolingParams
 from .registry import Registry
-from .started import Part, Started, UseTqdm, score_parts
+from .started import Part, Started, UseTqdm, parts_of
 from .types import Input, Length
 from .uses import entities, score, zero_shot
 from .uses.score import Plan
@@ -157,7 +157,29 @@ class Opened:
         how = options.score_options(pooling_params, chat_template, special, more)
         planned = score.plan(self.recipe, self.engine.tokenizer, data_1, data_2, how)
         submit = functools.partial(self.engine.submit, length=length, lane="bulk", wait=True, use_cache=use_cache)
-        return planned, Started.of(score_parts(planned, submit))
+        return planned, Started.of(parts_of(planned.groups, submit))
+
+    def start_use(
+        self,
+        name: str,
+        given: Any,
+        *,
+        lora_request: None = None,
+        tokenization_kwargs: Mapping[str, Any] | None = None,
+        use_cache: bool = True,
+        on_long: OnLong | None = None,
+        **more: Any,
+    ) -> tuple[uses.Use, uses.Planned, Started]:
+        """Hand in what a plugin's use makes of what was given, without waiting for the answers."""
+        length, special = self._length(lora_request, tokenization_kwargs, on_long)
+        if not special:
+            what = "add_special_tokens=False was given, which is for a use to decide."
+            raise BadInput(what, fix="Leave it out.", param="add_special_tokens")
+        use = uses.find(name, self.recipe)
+        asked = options.use_options(use, more)
+        planned = uses.plan(use, self.recipe, self.engine.tokenizer, given, asked)
+        submit = functools.partial(self.engine.submit, length=length, lane="bulk", wait=True, use_cache=use_cache)
+        return use, planned, Started.of(parts_of(planned.groups, submit))
 
     def start_entities(
         self,

@@ -6,7 +6,7 @@ import functools
 import logging
 import typing
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, Final, Literal, cast
 
@@ -18,9 +18,9 @@ from .errors import BadInput, ConfigError, UnsupportedTask
 from .outputs import PoolingParams
 from .pooler import renamed_task
 from .recipe import Recipe
-from .tasks import TASKS, find
+from .tasks import find, names
 from .types import Length
-from .uses import score
+from .uses import Use, score
 from .values import kinds_of
 
 log = logging.getLogger(__name__)
@@ -141,7 +141,7 @@ def task_named(name: str | None, recipe: Recipe) -> str:
         UnsupportedTask: There is none, or the model does not serve it.
     """
     if name is None:
-        allowed = f"Choose one of {TASKS}."
+        allowed = f"Choose one of {names()}."
         raise BadInput("pooling_task is required for LLM.encode.", allowed=allowed, param="pooling_task")
     task, warning = renamed_task(name, recipe)
     if task not in recipe.tasks:
@@ -171,7 +171,7 @@ def old_task(task: str) -> None:
     if task == "generate":
         conversion.check_runner(task)
     if task not in _OLD_TASKS:
-        raise UnsupportedTask(f"Unsupported task: {task!r}", allowed=f"Supported tasks: {TASKS}", param="task")
+        raise UnsupportedTask(f"Unsupported task: {task!r}", allowed=f"Supported tasks: {names()}", param="task")
     warnings.warn(
         f"task={task!r} is an old name and decides nothing; call {_OLD_TASKS[task]}.", DeprecationWarning, stacklevel=3
     )
@@ -279,20 +279,23 @@ def task_params(
     """
     default = find(task).default_params()
     known = {field.name for field in fields(cast(Any, default))}
-    names = _POOLING_NAMES[task]
-    twice = [name for name in more if name in names and names[name] != name and names[name] in more]
+    ours = _ours(task, known)
+    twice = [name for name in more if name in ours and ours[name] != name and ours[name] in more]
     if twice:
-        what = f"Both {twice[0]} and {names[twice[0]]} are given, which are one option."
+        what = f"Both {twice[0]} and {ours[twice[0]]} are given, which are one option."
         raise BadInput(what, fix="Give one of them.", param=twice[0])
-    more = {names.get(name, name): value for name, value in more.items()}
-    unknown = [name for name in more if name not in known]
+    more = {ours.get(name, name): value for name, value in more.items()}
+    # A plugin's task need not have this one.
+    has_special = "add_special_tokens" in known or not add_special_tokens
+    special = {"add_special_tokens": add_special_tokens} if has_special else {}
+    unknown = [name for name in (*more, *special) if name not in known]
     if unknown:
         raise BadInput(f"{task} has no option {unknown[0]!r}.", allowed=f"It has {sorted(known)}.", param=unknown[0])
 
     def one(params: PoolingParams) -> Any:
-        _check(params, task)
-        named = {ours: getattr(params, theirs) for theirs, ours in _POOLING_NAMES[task].items()}
-        return _typed(replace(cast(Any, default), **{**named, "add_special_tokens": add_special_tokens, **more}))
+        _check(params, task, ours)
+        named = {own: value for theirs, own in ours.items() if (value := getattr(params, theirs)) is not None}
+        return typed(replace(cast(Any, default), **{**named, **special, **more}))
 
     if given is None or isinstance(given, PoolingParams):
         return [one(given or PoolingParams())]
@@ -331,7 +334,17 @@ def score_options(
     return score.Options(**given)
 
 
-def _typed(record: Any) -> Any:
+def use_options(use: Use, more: Mapping[str, Any]) -> Any:
+    """Options of a plugin's use by their names; raises `BadInput` where one is unknown or of another type."""
+    default = use.Options()
+    known = [field.name for field in fields(default)]
+    unknown = [name for name in more if name not in known]
+    if unknown:
+        raise BadInput(f"{use.NAME} has no option {unknown[0]!r}.", allowed=f"It has {known}.", param=unknown[0])
+    return typed(replace(default, **more))
+
+
+def typed(record: Any) -> Any:
     """`record`, whose fields come from a caller, if each has the type that its class says; else raises `BadInput`."""
     cls: Any = type(record)
     for name, kinds in _kinds_of_fields(cls).items():
@@ -349,10 +362,16 @@ def _kinds_of_fields(cls: Any) -> dict[str, tuple[type, ...]]:
     return {name: (int, *kinds) if float in kinds else kinds for name, kinds in kinds_by_name.items()}
 
 
-def _check(params: PoolingParams, task: str) -> None:
+def _ours(task: str, known: Collection[str]) -> Mapping[str, str]:
+    """Options of the reference's `PoolingParams` that a task has -> our names for them; a plugin's has them as such."""
+    of_guests = {name: name for name in (*_EMBED, "use_activation") if name in known}
+    return _POOLING_NAMES.get(task, of_guests)
+
+
+def _check(params: PoolingParams, task: str, ours: Collection[str]) -> None:
     if params.task is not None and params.task != task:
         raise BadInput(f"You cannot overwrite param.task={params.task!r} with pooling_task={task!r}!", param="task")
-    allowed = sorted(_POOLING_NAMES[task])
+    allowed = sorted(ours)
     extra = [name for name in params.given() if name not in allowed]
     if extra:
         what = f"Task {task!r} only supports {allowed} parameters, does not support {extra} parameters."

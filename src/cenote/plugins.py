@@ -30,10 +30,26 @@ class BuiltIn:
     @hookimpl
     def cenote_architectures(self) -> Mapping[str, str]:
         """Every file of `cenote.models`, under its name."""
-        spec = importlib.util.find_spec(f"{PROJECT}.models")
-        assert spec is not None
-        files = pkgutil.iter_modules(spec.submodule_search_locations)
-        return {file.name: f"{PROJECT}.models.{file.name}" for file in files}
+        return _files("models")
+
+    @hookimpl
+    def cenote_tasks(self) -> Mapping[str, str]:
+        """Every file of `cenote.tasks`, under its name."""
+        return _files("tasks")
+
+    @hookimpl
+    def cenote_uses(self) -> Mapping[str, str]:
+        """Every file of `cenote.uses`, under its name."""
+        return _files("uses")
+
+
+def _files(package: str) -> dict[str, str]:
+    """Name of each file of one of our packages -> its dotted name."""
+    spec = importlib.util.find_spec(f"{PROJECT}.{package}")
+    assert spec is not None
+    return {
+        file.name: f"{PROJECT}.{package}.{file.name}" for file in pkgutil.iter_modules(spec.submodule_search_locations)
+    }
 
 
 @cache
@@ -78,11 +94,19 @@ def _not_allowed() -> set[str]:
 def register(plugin: object) -> None:
     """Let a module or object with `hookimpl`s in, for this process."""
     manager().register(plugin)
+    _forget()
 
 
 def unregister(plugin: object) -> None:
     """Take back what `register` let in."""
     manager().unregister(plugin)
+    _forget()
+
+
+def _forget() -> None:
+    """What was found among the plugins that there were."""
+    for found in (tasks, uses, task, use):
+        found.cache_clear()
 
 
 def architectures() -> dict[str, str]:
@@ -92,6 +116,56 @@ def architectures() -> dict[str, str]:
         ConfigError: Two plugins bring the same name.
     """
     return _merged(manager().hook.cenote_architectures(), "serve model_type=")
+
+
+@cache
+def tasks() -> Mapping[str, Any]:
+    """Name of a task -> its module, object or dotted name, over all plugins, built-in ones last.
+
+    Raises:
+        ConfigError: Two plugins bring the same name.
+    """
+    return _merged(manager().hook.cenote_tasks(), "bring the task ")
+
+
+@cache
+def uses() -> Mapping[str, Any]:
+    """The same of uses."""
+    return _merged(manager().hook.cenote_uses(), "bring the use ")
+
+
+@cache
+def task(name: str) -> Any:
+    """The module or object of a task of `tasks`; raises `ConfigError` where it cannot be imported."""
+    return _resolved("task", name, tasks()[name])
+
+
+@cache
+def use(name: str) -> Any:
+    """The same of `uses`."""
+    return _resolved("use", name, uses()[name])
+
+
+def is_built_in(given: Any) -> bool:
+    """Whether what stands for a name of a plugin comes with Cenote."""
+    return isinstance(given, str) and given.startswith(f"{PROJECT}.")
+
+
+def source(hook: str, name: str) -> str:
+    """Which plugin brings `name` by the hook called `hook`; "" for Cenote itself."""
+    for one in getattr(manager().hook, hook).get_hookimpls():
+        if name in one.function():
+            its_name = str(one.plugin_name)
+            # An object that a program registers has a number for a name.
+            called = type(one.plugin).__name__ if its_name.isdigit() else its_name
+            return "" if isinstance(one.plugin, BuiltIn) else f"plugin {called}"
+    return ""
+
+
+def asked_by_user(hook: str, name: str) -> str:
+    """The source of a value that the user names, with the plugin that brings it if one does."""
+    plugin = source(hook, name)
+    return f"user: of {plugin}" if plugin else "user"
 
 
 def poolings() -> dict[str, Any]:
@@ -114,15 +188,7 @@ def pooling(name: str) -> Any:
     given = poolings().get(name)
     if given is None:
         raise ConfigError(f"No plugin brings the pooling {name!r}.", fix="Install it.", param="pooling")
-    try:
-        return pkgutil.resolve_name(given) if isinstance(given, str) else given
-    except Exception as error:
-        # A guest's import can fail in any way.
-        raise ConfigError(
-            f"The pooling {name!r} of a plugin cannot be loaded: {type(error).__name__}: {error}.",
-            fix="Repair or uninstall it.",
-            param="pooling",
-        ) from error
+    return _resolved("pooling", name, given)
 
 
 def io_processor(name: str) -> Any:
@@ -158,6 +224,18 @@ def io_processor(name: str) -> Any:
             param="io_processor_plugin",
         )
     return found
+
+
+def _resolved(kind: str, name: str, given: Any) -> Any:
+    try:
+        return pkgutil.resolve_name(given) if isinstance(given, str) else given
+    except Exception as error:
+        # A guest's import can fail in any way.
+        raise ConfigError(
+            f"The {kind} {name!r} of a plugin cannot be loaded: {type(error).__name__}: {error}.",
+            fix="Repair or uninstall it.",
+            param=kind,
+        ) from error
 
 
 def _entry_points(group: str) -> list[importlib.metadata.EntryPoint]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from . import plugins
 from .checkpoint import Checkpoint
 from .classifying import Classifying
 from .config import ModelSettings, PoolerConfig
@@ -147,7 +148,7 @@ def _pooled_steps(
         if not any(isinstance(step, Pooling) for step in found):
             raise _refused("seq_pooling_type", f"is given, but {transformer.name} pools nothing", "Leave it out.")
         found = tuple(replace(step, modes=modes) if isinstance(step, Pooling) else step for step in found)
-        sources["pooling"] = "user"
+        sources["pooling"] = plugins.asked_by_user("cenote_poolings", *modes)
     if asked.use_activation is not None:
         normalize = asked.use_activation
         sources["normalize"] = "user"
@@ -166,7 +167,7 @@ def _check_layers(listed: tuple[Step, ...], transformer: Checkpoint) -> None:
 
 
 def _say_default(name: str, nature: Nature, sources: Mapping[str, str]) -> None:
-    said = [f"its {_POOLED[nature.pooled]}"] if sources["pooling"] != "user" else []
+    said = [f"its {_POOLED[nature.pooled]}"] if not sources["pooling"].startswith("user") else []
     said += ["normalised"] if sources["normalize"] != "user" else []
     if said:
         log.info("%s has no modules.json: %s.", name, " and ".join(said))
@@ -185,7 +186,7 @@ def embedding_size(found: tuple[Step, ...], hidden_size: int, sources: dict[str,
         try:
             size = size_after(step, size)
         except CheckpointError as error:
-            if sources["pooling"] != "user":
+            if not sources["pooling"].startswith("user"):
                 raise
             param = "pooler_config.seq_pooling_type"
             raise ConfigError(error.what, fix="Leave out seq_pooling_type.", param=param) from error

@@ -32,7 +32,7 @@ from .modules.late_interaction import LateInteraction, stanford
 from .modules.routing import Routing
 from .sparse import Sparse
 from .steps import Dense, MaskedLM, Nature, Pooling, PresentWords, Step, WordWeights
-from .tasks import TASKS, embed, find
+from .tasks import embed, find, names
 
 if TYPE_CHECKING:
     from .models import Architecture, ModelConfig
@@ -150,7 +150,7 @@ class Recipe:
     @cached_property
     def tasks(self) -> tuple[str, ...]:
         """What this checkpoint can be read as; all at once."""
-        return tuple(name for name in TASKS if all(find(name).serves(one) for one in self.by_route.values()))
+        return tuple(name for name in names() if all(find(name).serves(one) for one in self.by_route.values()))
 
     def named(self, name: str) -> Recipe:
         """The same under another name."""

@@ -15,7 +15,7 @@ from .call import Call
 from .errors import CenoteError
 from .pieces import Named, placed
 from .types import Encoded, FloatArray, Input, Outcome
-from .uses.score import Plan
+from .uses import Group
 
 UseTqdm: TypeAlias = bool | Callable[..., Any]
 """Whether a progress bar is shown, or what makes it."""
@@ -139,12 +139,12 @@ class Started:
         )
 
 
-def score_parts(planned: Plan, submit: Callable[[str, Sequence[Input], Any], Call]) -> Iterator[Part]:
-    """The parts of a plan, each handed in by `submit(task, inputs, params)` when it is asked for."""
+def parts_of(groups: Iterable[Group], submit: Callable[[str, Sequence[Input], Any], Call]) -> Iterator[Part]:
+    """The groups of a plan, each handed in by `submit(task, inputs, params)` when it is asked for."""
     start = 0
-    for group in planned.groups:
+    for group in groups:
         stop = start + len(group.inputs)
-        yield Part(np.arange(start, stop), submit(planned.task, group.inputs, group.params), group.called)
+        yield Part(np.arange(start, stop), submit(group.task, group.inputs, group.params), group.called)
         start = stop
 
 

@@ -23,7 +23,7 @@ class Pooling:
     """Hidden states to one row.
 
     Args:
-        modes: Names of `layers.pooling.POOLS`; several are put side by side in that order.
+        modes: Names of `layers.pooling.POOLS`, or one of a plugin; several are put side by side in that order.
         include_prompt: Whether the tokens of a prompt count.
         path: Folder of the module, relative to the checkpoint.
     """

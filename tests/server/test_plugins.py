@@ -81,6 +81,46 @@ def test_an_installed_mode_of_pooling(passages: httpx.Client, embedder: Kind, pa
     assert "weightedmean, last, inner_mean" in unknown.json()["error"]["message"]
 
 
+def test_an_installed_task(passages: httpx.Client, embedder: Kind) -> None:
+    texts = ["", "a", "b c d", "one two three four five"]
+    body = {"input": texts, "task": "passage_embed", "options": {"tokens": 4}, "input_type": "query"}
+    rows = passages.post("/pooling", json=body).json()["data"]
+    states = embedder.llm.encode(texts, pooling_task="token_embed", normalize=False, input_type="query", use_tqdm=False)
+    for row, state in zip(rows, states, strict=True):
+        means = np.stack([part.mean(0) for part in state.outputs.data.split(4)])
+        assert_equal(row["data"], means / np.linalg.norm(means, axis=1, keepdims=True))
+    for changed, param, part in (
+        ({"options": {"size": 4}}, "size", "passage_embed has no option 'size'"),
+        ({"options": {"tokens": 0}}, "tokens", "At least 1"),
+        ({"top_k": 4}, "top_k", "passage_embed has no option 'top_k'"),
+        ({"task": "embed"}, "options", "Its options are fields of the request"),
+        ({"task": "passages"}, "task", "Unsupported task: 'passages'"),
+    ):
+        response = passages.post("/pooling", json={**body, **changed})
+        assert response.status_code == 400
+        assert (response.json()["error"]["param"], part in response.json()["error"]["message"]) == (param, True)
+
+
+def test_an_installed_use(passages: httpx.Client) -> None:
+    given = {"query": "three four", "documents": ["a", "one two three four five"]}
+    response = passages.post("/uses/best_passage", json={"input": given, "options": {"tokens": 3}})
+    answer = response.json()
+    assert set(answer) == {"id", "created", "model", "data", "usage"}
+    assert sorted(one["document"] for one in answer["data"]) == [0, 1]
+    assert answer["data"][0]["score"] >= answer["data"][1]["score"]
+    assert answer["usage"]["prompt_tokens"] > 10
+    assert float(response.headers["x-inference-time"]) > 0
+    best = passages.post("/uses/best_passage", json={"input": given, "options": {"tokens": 3, "top_n": 1}})
+    assert best.json()["data"] == answer["data"][:1]
+    for path, body, param in (
+        ("/uses/best_passage", {"input": "a"}, "input"),
+        ("/uses/best_passage", {"input": given, "options": {"size": 1}}, "size"),
+        ("/uses/score", {"input": given}, "use"),
+    ):
+        refused = passages.post(path, json=body)
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, param)
+
+
 def test_inputs_without_data_are_answered_as_ever(passages: httpx.Client, embedder: Kind) -> None:
     found = passages.post("/v1/embeddings", json={"input": TEXTS}).json()["data"]
     expected = embedder.llm.embed(TEXTS, output="numpy", use_tqdm=False)

@@ -66,9 +66,12 @@ def _once(factory: pytest.TempPathFactory, name: str) -> Callable[[Callable[[Pat
 
 @pytest.fixture(scope="session")
 def example_plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that `examples/plugin` is installed in."""
+    """The folder that `examples/plugin` is installed in; this process has looked for installed plugins before."""
+    from cenote import plugins
+
     from .io_plugins import pip_install
 
+    plugins.manager()
     copy = tmp_path_factory.mktemp("project") / "plugin"
     shutil.copytree(Path(__file__).parents[2] / "examples" / "plugin", copy)
     return pip_install(copy, tmp_path_factory.mktemp("installed"))

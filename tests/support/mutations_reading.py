@@ -57,8 +57,8 @@ READING = (
     Mutation(
         "modes side by side in another order",
         "layers/heads.py",
-        "[POOLS[mode] for mode in step.modes]",
-        "[POOLS[mode] for mode in sorted(step.modes)]",
+        "[find_pooling(mode) for mode in step.modes]",
+        "[find_pooling(mode) for mode in sorted(step.modes)]",
         ("tests/meaning/test_modules.py::test_several_modes_stand_side_by_side",),
     ),
     Mutation(

@@ -11,7 +11,7 @@ from typing import Any
 import click
 import orjson
 
-from .. import checkpoint
+from .. import checkpoint, plugins
 from ..config import MachineSettings, ModelSettings, ShellSettings
 from ..errors import ConfigError
 from .options import Given, settings
@@ -57,7 +57,7 @@ def inspected(given: Given) -> dict[str, dict[str, Any]]:
         "folder": {"value": str(files.folder), "source": "where the files are"},
         "hf_overrides": _overridden(recipe.transformer, model),
         **{name: {"value": value, "source": source} for name, (value, source) in recipe.decided().items()},
-        "tasks": {"value": list(recipe.tasks), "source": "the checkpoint"},
+        "tasks": {"value": list(recipe.tasks), "source": _tasks_source(recipe.tasks)},
     }
     words = checkpoint.open_checkpoint(model.tokenizer) if model.tokenizer else recipe.transformer
     told = {"value": fingerprint(recipe, words, machine), "source": "weights, tokenizer and all that is decided here"}
@@ -69,6 +69,11 @@ def inspected(given: Given) -> dict[str, dict[str, Any]]:
         source = "user or environment" if getattr(machine, name) else "default: this machine"
         entries[name] = {"value": getattr(here, name), "source": source}
     return entries
+
+
+def _tasks_source(tasks: tuple[str, ...]) -> str:
+    brought = {task: plugins.source("cenote_tasks", task) for task in tasks}
+    return ", ".join(("the checkpoint", *(f"{task} of {plugin}" for task, plugin in brought.items() if plugin)))
 
 
 def _overridden(files: checkpoint.Checkpoint, model: ModelSettings) -> dict[str, Any]:

@@ -40,14 +40,14 @@ class Scoring:
 
     def submit(self, inputs: Sequence[Input]) -> ScoredPairs:
         """Start scoring."""
-        from ..started import Started, score_parts
+        from ..started import Started, parts_of
         from ..uses import score
 
         llm = self.model.llm
         queries = self.query if self.query is not None else [item.text for item in inputs if isinstance(item, Pair)]
         documents = [item.text_pair if isinstance(item, Pair) else item for item in inputs]
         planned = score.plan(llm.recipe, llm.engine.tokenizer, queries, documents, self.options)
-        parts = score_parts(planned, self.model.submit)
+        parts = parts_of(planned.groups, self.model.submit)
         # Here a pair is an input, so errors of its texts are named after it.
         started = Started.of(replace(part, called="input") for part in parts)
         return ScoredPairs(llm.recipe, planned, started, self.num_columns)

@@ -27,7 +27,7 @@ from ..steps import (
 )
 from .linear import Linear, prepare
 from .masked_lm import MaskedLMHead
-from .pooling import POOLS, Spans
+from .pooling import Spans
 from .pooling import find as find_pooling
 from .token_steps import Convolutions, Recurrent, TokenRows, WeightedLayers, WeightedWords
 
@@ -40,7 +40,7 @@ class PoolingLayer(nn.Module):
 
     def __init__(self, step: Pooling) -> None:
         super().__init__()
-        self.pools = [POOLS[mode] for mode in step.modes]
+        self.pools = [find_pooling(mode) for mode in step.modes]
 
     def forward(self, hidden_QD: Tensor, spans: Spans) -> Tensor:
         """`[Q, D]` to `[S, D * number of modes]`."""
@@ -98,7 +98,7 @@ class Classifier(nn.Module):
 
     def __init__(self, stages: Stages, hidden_size: int, num_labels: int, pooling: str | None) -> None:
         super().__init__()
-        self.pool = None if pooling is None else POOLS[pooling]
+        self.pool = None if pooling is None else find_pooling(pooling)
         self.stages = nn.ModuleList(
             nn.LayerNorm(hidden_size, eps=stage.eps, bias=stage.bias is not False)
             if isinstance(stage, StageNorm)
@@ -194,7 +194,7 @@ def build_classifier(
     """Make the classifier and fill it.
 
     Args:
-        pooling: Mode of `POOLS` that makes the row of a text; None where tokens alone are classified.
+        pooling: Mode of pooling that makes the row of a text; None where tokens alone are classified.
         tensors: Stored name, without prefix -> tensor.
 
     Raises:

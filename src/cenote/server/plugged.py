@@ -51,7 +51,9 @@ async def answer(door: Door, request: Request, body: PoolingRequest, engine: Eng
         part = Part(np.arange(len(planned.inputs)), submit(planned.task, planned.inputs, planned.params[0]))
         outcome = await calls.finish(request, Started([part]))
         answer = await plugged.answer_of(plugin, planned, outcome, engine.recipe, request_id)
-    content = await calls.aside(sum(row.nbytes for row in outcome.rows), _json, asked_as, answer)
+    whole = {"request_id": asked_as, "created_at": int(time.time()), "data": answer}
+    size = sum(row.nbytes for row in outcome.rows)
+    content = await calls.aside(size, written, whole, "The IO processor's answer")
     headers = calls.timing_headers(request, outcome) | Notes.of(body).headers() | calls.model_headers(engine)
     return Response(content, headers=headers, media_type=replies.JSON)
 
@@ -70,13 +72,17 @@ def _data(body: PoolingRequest) -> Any:
     return data
 
 
-def _json(request_id: str, answer: Any) -> bytes:
-    whole = {"request_id": request_id, "created_at": int(time.time()), "data": answer}
+def written(answer: Any, called: str) -> bytes:
+    """JSON of what a plugin made.
+
+    Raises:
+        CenoteError: It is nothing that JSON has.
+    """
     try:
-        return orjson.dumps(whole, default=_plain, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
+        return orjson.dumps(answer, default=_plain, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
     except TypeError as error:
         raise CenoteError(
-            f"The IO processor's answer cannot be written as JSON: {error}.",
+            f"{called} cannot be written as JSON: {error}.",
             allowed="It is made of dicts, lists, texts, numbers, arrays, dataclasses and pydantic models.",
         ) from error
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct
@@ -14,7 +14,7 @@ from ..answers import sparse_vectors
 from ..errors import BadInput
 from ..outputs import PoolingParams
 from ..pooler import renamed_task
-from ..tasks import embed, sparse, token_embed
+from ..tasks import TASKS, embed, sparse, token_embed
 from ..types import Outcome
 from . import calls, lengths, plugged, prompts, replies
 from .dialect import VLLM
@@ -28,29 +28,21 @@ if TYPE_CHECKING:
     from .door import Door
     from .prompts import Prompts
 
-Task = Literal[
-    "embed",
-    "classify",
-    "token_embed",
-    "token_classify",
-    "sparse",
-    "plugin",
-    "embedding",
-    "score",
-    "reward",
-    "encode",
+Task: TypeAlias = Annotated[
+    str,
+    Meta(
+        description="embed, classify, token_embed, token_classify, sparse, plugin, or a task that an installed plugin "
+        "brings; unset, the model's default one. Works with a warning: embedding, score, reward, encode."
+    ),
 ]
 
 
 class PoolingRequest(ArrayFields, kw_only=True):
     """Texts, pairs, token ids or conversations to read."""
 
-    task: (
-        Annotated[
-            Task,
-            Meta(description="Unset, the model's default one. Works with a warning: embedding, score, reward, encode."),
-        ]
-        | None
+    task: Task | None = None
+    options: (
+        Annotated[dict[str, Any], Meta(description="Options of a task that a plugin brings, by their names.")] | None
     ) = None
     pool_factor: (
         Annotated[float, Meta(description="Token vectors of documents: keep about one of so many, each a mean.")] | None
@@ -139,9 +131,16 @@ def _task(recipe: Recipe, body: PoolingRequest, notes: Notes) -> str:
 
 
 def _params(task: str, body: PoolingRequest, given: Prompts, notes: Notes) -> Any:
-    more: dict[str, Any] = {"prompt_name": given.prompt_name, "prompt": given.prompt}
-    if task in (embed.NAME, token_embed.NAME, sparse.NAME):
-        more["input_type"] = given.input_type
+    more: dict[str, Any] = {"prompt_name": given.prompt_name, "prompt": given.prompt, "input_type": given.input_type}
+    if task not in TASKS:
+        # What was not asked for is no option; a conversation has no prompt, and says so by an empty one.
+        more = {name: value for name, value in more.items() if value}
+        more |= body.options or {}
+    elif body.options:
+        allowed = "Its options are fields of the request."
+        raise BadInput(f"The request has options for the task {task!r}.", allowed=allowed, param="options")
+    elif task not in (embed.NAME, token_embed.NAME, sparse.NAME):
+        del more["input_type"]
     for name in ("pool_factor", "top_k", "threshold", "adapter"):
         if getattr(body, name) is not None:
             more[name] = getattr(body, name)

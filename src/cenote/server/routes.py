@@ -23,6 +23,7 @@ from . import (
     scoring,
     tei,
     tei_more,
+    used,
     vllm,
     voyage,
 )
@@ -45,6 +46,7 @@ ROUTES: tuple[Route, ...] = (
     *scoring.ROUTES,
     *pooling.ROUTES,
     *invocations.ROUTES,
+    *used.ROUTES,
     *vllm.ROUTES,
     *ops.ROUTES,
 )

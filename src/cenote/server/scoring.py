@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from .. import templates
 from ..errors import BadInput, UnsupportedTask
-from ..started import Started, score_parts
+from ..started import Started, parts_of
 from ..types import Length, Outcome
 from ..uses import score
 from ..uses.score import Scores, ScoreType
@@ -282,7 +282,7 @@ async def scored(
         size += sum(map(len, second)) if renders or how.max_tokens_per_doc else 0
         planned = await calls.aside(size, lambda: score.plan(engine.recipe, engine.tokenizer, first, second, how))
         submit = calls.submits(request, engine, length, body.priority)
-        outcome = await calls.finish(request, Started.of(score_parts(planned, submit)))
+        outcome = await calls.finish(request, Started.of(parts_of(planned.groups, submit)))
     finish = score.finish
     done = (
         finish(engine.recipe, planned, outcome)

@@ -9,7 +9,9 @@ import importlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from .. import plugins
 from ..errors import UnsupportedTask
+from ..guests import GuestTask
 from ..types import Encoded, FloatArray, Input, Length, ReadKey
 
 if TYPE_CHECKING:
@@ -65,12 +67,21 @@ class Task(Protocol):
         """Apply this request's options to finished rows `[n, ...]`, on the CPU."""
 
 
+def names() -> tuple[str, ...]:
+    """Names of all tasks that requests may name: ours as `TASKS` has them, then those of plugins by their names."""
+    return (*TASKS, *sorted(name for name, given in plugins.tasks().items() if not plugins.is_built_in(given)))
+
+
 def find(name: str) -> Task:
     """The task called `name`.
 
     Raises:
         UnsupportedTask: There is no such task.
+        ConfigError: A plugin brings it, and it cannot be imported or does not keep the contract.
     """
-    if name not in (*TASKS, *COMPOSITE):
-        raise UnsupportedTask(f"Unsupported task: {name!r}", allowed=f"Supported tasks: {TASKS}", param="task")
-    return cast(Task, importlib.import_module(f"{__name__}.{name}"))
+    given = plugins.tasks().get(name)
+    if given is None:
+        raise UnsupportedTask(f"Unsupported task: {name!r}", allowed=f"Supported tasks: {names()}", param="task")
+    if plugins.is_built_in(given):
+        return cast(Task, importlib.import_module(given))
+    return GuestTask(name, plugins.task(name))

@@ -17,6 +17,7 @@ from ..errors import BadInput, UnsupportedTask
 from ..outputs import RerankResult
 from ..tasks import classify, embed, find, hybrid, sparse, token_embed
 from ..types import FloatArray, Input, InputType, Outcome, Pair
+from . import Group
 from .similarity import LATE_SIMILARITIES, SIMILARITIES, mean_max_sim, of_sparse
 
 if TYPE_CHECKING:
@@ -67,32 +68,16 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Group:
-    """Inputs with the same options.
-
-    Args:
-        params: Options of the task.
-        called: What errors call one of them.
-    """
-
-    inputs: Sequence[Input]
-    params: Any
-    called: str = "input"
-
-
-@dataclass(frozen=True)
 class Plan:
     """What runs for some pairs: inputs of one task, and which of them make each pair.
 
     Args:
-        task: Name of the task.
         groups: What runs.
         first, second: Positions among the inputs of all groups for each pair; equal where one input is the pair.
         score_type: How rows become scores.
         use_activation, weights: As in `Options`.
     """
 
-    task: str
     groups: Sequence[Group]
     first: Sequence[int]
     second: Sequence[int]
@@ -203,8 +188,11 @@ def plan(recipe: Recipe, tokenizer: Tokenizer, data_1: Any, data_2: Any, options
         or recipe.routing is not None
         or (how == "sparse" and recipe.sparse and recipe.sparse.words)
     )
-    groups = [Group(texts, replace(params, input_type=side) if has_sides else params, side) for texts, side in sides]
-    return Plan(_TASKS[how], groups, first, second, how, options.use_activation, _weights(how, options.weights))
+    groups = [
+        Group(_TASKS[how], texts, replace(params, input_type=side) if has_sides else params, side)
+        for texts, side in sides
+    ]
+    return Plan(groups, first, second, how, options.use_activation, _weights(how, options.weights))
 
 
 def finish(recipe: Recipe, planned: Plan, outcome: Outcome) -> Scores:
@@ -330,7 +318,7 @@ def _paired(recipe: Recipe, tokenizer: Tokenizer, queries: list[str], documents:
     inputs: list[Input] = [*pairs] if joiner is None else [joiner.join(pair) for pair in pairs]
     each = range(len(inputs))
     raw = classify.Params(raw_logits=True, add_special_tokens=options.add_special_tokens)
-    return Plan("classify", [Group(inputs, raw)], each, each, "cross-encoder", options.use_activation)
+    return Plan([Group(classify.NAME, inputs, raw)], each, each, "cross-encoder", options.use_activation)
 
 
 def _texts(given: Any, param: str) -> list[str]:
