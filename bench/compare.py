@@ -1,4 +1,4 @@
-"""The comparison, from building the peers to the files: what `python -m bench peers` does."""
+"""A comparison, from building the peers to the files: what `python -m bench peers` and its like do."""
 
 from __future__ import annotations
 
@@ -21,27 +21,52 @@ from .texts import CountTokens, Workload, build
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to run.
+    """How to run.
 
     Args:
-        subjects: Names, in the order of the tables.
-        sizes: Workload -> number of texts.
+        name: Of the files of results.
         num_rounds: Measured rounds.
         threads: CPUs and threads of every subject.
         output: Folder of the results.
         allow_missing: Whether a subject that cannot be built or loaded is left out instead of ending the run.
     """
 
-    subjects: tuple[str, ...]
-    sizes: dict[str, int]
+    name: str
     num_rounds: int
     threads: int
     output: Path
     allow_missing: bool
 
 
-def run(plan: Plan, console: Console) -> list[report.Section]:
-    """Build, measure, print, and write `peers.json`, `peers.md` and `peers.png`.
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """Subjects that answer the same workloads with the same model.
+
+    Args:
+        name: What messages call it.
+        model: A folder, what is asked of it, and where its exports lie.
+        workloads: All of the model's task.
+        subjects: Names, in the order of the tables; those that do not do the task stay out.
+    """
+
+    name: str
+    model: peers.Model
+    workloads: Sequence[Workload]
+    subjects: Sequence[str]
+
+
+def against_peers(subjects: Sequence[str], sizes: dict[str, int], console: Console) -> list[Contest]:
+    """One contest per task: the workloads of `sizes` (name -> number of texts) with the default model of its task."""
+    count = token_counter(peers.default_model())  # both models have this tokenizer
+    workloads = [build(name, size, count) for name, size in sizes.items()]
+    return [
+        Contest(task, peers.build_model(task, console.print), [w for w in workloads if w.task == task], subjects)
+        for task in dict.fromkeys(workload.task for workload in workloads)
+    ]
+
+
+def run(plan: Plan, contests: Sequence[Contest], console: Console) -> list[report.Section]:
+    """Build, measure, print, and write JSON, Markdown and a picture under the plan's name.
 
     Raises:
         PeerUnavailable, WorkerFailed: A subject is missing and the plan does not allow that.
@@ -49,28 +74,23 @@ def run(plan: Plan, console: Console) -> list[report.Section]:
         AnswersDiffer: Cenote does not answer as the reference does.
     """
     plan.output.mkdir(parents=True, exist_ok=True)
-    count = token_counter(peers.default_model())  # both models have this tokenizer
-    workloads = [build(name, size, count) for name, size in plan.sizes.items()]
-    line_ups = [
-        LineUp(plan, peers.build_model(task, console.print), console)
-        for task in dict.fromkeys(workload.task for workload in workloads)
-    ]
+    line_ups = [LineUp(plan, contest, console) for contest in contests]
     for line_up in line_ups:
         line_up.build()  # may use the whole machine; only what is measured is pinned
     cpus = machine.pin(plan.threads)
     busy = machine.busy_fraction()
-    sections, limit = _measured(line_ups, workloads, plan, cpus, console)
+    sections, limits = _measured(line_ups, plan, cpus, console)
     facts = {
         **machine.facts(),
         "cpus": cpus,
         "busy_before": busy,
         "rounds": plan.num_rounds,
-        "loads": {line_up.model.task: line_up.loads for line_up in line_ups},
-        "missing": {line_up.model.task: line_up.missing for line_up in line_ups},
-        "gemm": asdict(limit),
+        "loads": {line_up.contest.name: line_up.loads for line_up in line_ups},
+        "missing": {line_up.contest.name: line_up.missing for line_up in line_ups},
+        "gemm": {name: asdict(limit) for name, limit in limits.items()},
     }
     _print(console, sections, facts)
-    _write(console, plan.output, sections, facts)
+    _write(console, plan, sections, facts)
     report.check_agreement(sections)
     return sections
 
@@ -86,17 +106,18 @@ def token_counter(model: Path) -> CountTokens:
 
 
 class LineUp:
-    """Who takes part in one task: builds what the peers need, starts the workers, and keeps what it learned of each.
+    """Who takes part in a contest: builds what the peers need, starts the workers, and keeps what it learned of each.
 
-    `subjects` are those of the plan that do the task; `loads` is what each worker said when it had loaded; `missing` is
-    why a subject is not there.
+    `subjects` are those of the contest that do its task; `loads` is what each worker said when it had loaded; `missing`
+    is why a subject is not there.
     """
 
-    def __init__(self, plan: Plan, model: peers.Model, console: Console) -> None:
+    def __init__(self, plan: Plan, contest: Contest, console: Console) -> None:
         self.plan = plan
-        self.model = model
+        self.contest = contest
+        self.model = contest.model
         self.console = console
-        self.subjects = [SUBJECTS[name] for name in plan.subjects if model.task in SUBJECTS[name].tasks]
+        self.subjects = [SUBJECTS[name] for name in contest.subjects if self.model.task in SUBJECTS[name].tasks]
         self.loads: dict[str, Any] = {}
         self.missing: dict[str, str] = {}
 
@@ -120,7 +141,7 @@ class LineUp:
         """Start and load one worker after another; `stack` ends them."""
         workers = []
         for subject in (subject for subject in self.subjects if subject.name not in self.missing):
-            log = self.plan.output / f"{self.model.task}-{subject.name}.log"
+            log = self.plan.output / f"{self.contest.name}-{subject.name}.log"
             worker = stack.enter_context(WorkerProcess(subject, log))
             try:
                 self.loads[subject.name] = worker.load(self.model, self.plan.threads)
@@ -132,32 +153,38 @@ class LineUp:
     def _miss(self, subject: Subject, error: Exception) -> None:
         if not self.plan.allow_missing:
             raise error
-        self.console.print(f"MISSING: {subject.title}\n{error}", style="bold red", markup=False)
+        self.console.print(f"MISSING in {self.contest.name}: {subject.title}\n{error}", style="bold red", markup=False)
         self.missing[subject.name] = str(error)
 
 
 def _measured(
-    line_ups: Sequence[LineUp], workloads: Sequence[Workload], plan: Plan, cpus: Sequence[int], console: Console
-) -> tuple[list[report.Section], gemm.GemmLimit]:
-    """The GEMM limit before and after each task's rounds (the best counts), and all workloads between.
+    line_ups: Sequence[LineUp], plan: Plan, cpus: Sequence[int], console: Console
+) -> tuple[list[report.Section], dict[str, gemm.GemmLimit]]:
+    """The GEMM limit before and after each contest's rounds (the best counts of those of one shape), and all workloads.
 
-    The workers of one task live at a time, so that none holds memory while another is measured.
+    The workers of one contest live at a time, so that none holds memory while another is measured.
     """
-    limits: list[gemm.GemmLimit] = []
+    limits: dict[Dims, gemm.GemmLimit] = {}
     done: list[tuple[Workload, dict[str, rounds.Timing], Dims]] = []
     for line_up in line_ups:
         dims = Dims.of_folder(line_up.model.folder)
-        own = [workload for workload in workloads if workload.task == line_up.model.task]
+        own = line_up.contest.workloads
         with ExitStack() as stack:
             workers = line_up.start(stack)
-            advance = stack.enter_context(_progress(len(own) * rounds.num_steps(workers, plan.num_rounds) + 2, console))
-            advance("GEMM limit, before")
-            limits.append(gemm.measure(dims, cpus))
+            num_steps = sum(rounds.num_steps(workers, workload, plan.num_rounds) for workload in own)
+            advance = stack.enter_context(_progress(num_steps + 2, console))
+            measured = [_limit("before", dims, cpus, advance)]
             done += [(w, rounds.run_rounds(workers, w, plan.num_rounds, plan.output, advance), dims) for w in own]
-            advance("GEMM limit, after")
-            limits.append(gemm.measure(dims, cpus))
-    limit = max(limits, key=lambda one: one.gflops)
-    return [report.section(workload, timings, dims, limit) for workload, timings, dims in done], limit
+            measured.append(_limit("after", dims, cpus, advance))
+        known = [limits[dims]] if dims in limits else []
+        limits[dims] = max([*known, *measured], key=lambda one: one.gflops)
+    sections = [report.section(workload, timings, dims, limits[dims]) for workload, timings, dims in done]
+    return sections, {line_up.contest.name: limits[Dims.of_folder(line_up.model.folder)] for line_up in line_ups}
+
+
+def _limit(when: str, dims: Dims, cpus: Sequence[int], advance: rounds.Advance) -> gemm.GemmLimit:
+    advance(f"GEMM limit, {when}")
+    return gemm.measure(dims, cpus)
 
 
 @contextmanager
@@ -178,10 +205,13 @@ def _print(console: Console, sections: Sequence[report.Section], facts: dict[str
         report.print_table(console, part.description, report.columns(part), [report.cells(row) for row in part.rows])
         console.print(report.verdict(part) + "\n", markup=False)
     console.print(report.LEGEND + "\n", markup=False)
-    limit = facts["gemm"]
     threading = {name: load["threading"] for loads in facts["loads"].values() for name, load in loads.items()}
+    cores = f"{len(facts['cpus'])} cores"
     console.print(
-        f"GEMM limit: {limit['gflops']:.0f} GFLOP/s float32 on {len(facts['cpus'])} cores ({limit['where']}).",
+        *(
+            f"GEMM limit in {name}: {limit['gflops']:.0f} GFLOP/s float32 on {cores} ({limit['where']})."
+            for name, limit in facts["gemm"].items()
+        ),
         *(f"Threads of {SUBJECTS[name].title}: {words}." for name, words in threading.items()),
         *(f"MISSING in {task}: {SUBJECTS[name].title}" for task, names in facts["missing"].items() for name in names),
         sep="\n",
@@ -190,10 +220,11 @@ def _print(console: Console, sections: Sequence[report.Section], facts: dict[str
     report.print_busy(console, facts["busy_before"])
 
 
-def _write(console: Console, output: Path, sections: Sequence[report.Section], facts: dict[str, Any]) -> None:
+def _write(console: Console, plan: Plan, sections: Sequence[report.Section], facts: dict[str, Any]) -> None:
     caption = f"{facts['processor']}, {len(facts['cpus'])} cores, float32, torch {facts['versions']['torch']}"
-    report.write_json(output / "peers.json", sections, facts)
-    report.write_markdown(output / "peers.md", sections)
-    report.write_png(output / "peers.png", sections, caption)
-    for name in ("peers.json", "peers.md", "peers.png"):
-        console.print(f"wrote {output / name}", markup=False, soft_wrap=True)
+    stem = plan.output / plan.name
+    report.write_json(stem.with_suffix(".json"), sections, facts)
+    report.write_markdown(stem.with_suffix(".md"), sections)
+    report.write_png(stem.with_suffix(".png"), sections, caption)
+    for suffix in (".json", ".md", ".png"):
+        console.print(f"wrote {stem.with_suffix(suffix)}", markup=False, soft_wrap=True)

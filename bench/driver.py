@@ -37,6 +37,11 @@ class WorkerProcess:
                 env=peers.environment(in_peers=subject.in_peers),
             )
 
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
     def ask(self, op: str, **arguments: Any) -> dict[str, Any]:
         """Send one request and wait for its answer.
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from . import load, machine, peers, report
+from . import load, machine, peers, report, servers
 from .errors import LoadFailed
 
 NUM_TEXTS = 10_000
@@ -136,7 +136,7 @@ def _python(inputs: Sequence[str]) -> Road:
 def _shell(inputs: Sequence[str], folder: Path) -> Road:
     source, target = folder / "texts.jsonl", folder / "vectors.npy"
     source.write_text("".join(json.dumps({"text": text}) + "\n" for text in inputs), encoding="utf-8")
-    command = (*load.CLI, "embed", "--input", str(source), "--output", str(target), "--quiet")
+    command = (*servers.CLI, "embed", "--input", str(source), "--output", str(target), "--quiet")
 
     def work() -> NDArray[np.float32]:
         load.checked(command)
@@ -150,8 +150,8 @@ def _http(inputs: Sequence[str], folder: Path) -> Road:
     from openai import OpenAI
 
     with (
-        load.served(folder / "serve.log") as (port, _),
-        OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none") as client,
+        servers.served(folder / "serve.log") as server,
+        OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="none") as client,
     ):
 
         def work() -> NDArray[np.float32]:

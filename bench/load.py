@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import http.client
 import json
-import socket
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
-from . import machine, peers, report
+from . import machine, peers, report, servers
 from .driver import WorkerProcess
 from .errors import LoadFailed
 from .subjects import SUBJECTS
 
 TEXT = "Packed batches waste nothing on padding."
-START_TIMEOUT_S = 60.0
-# What the installed command runs; works from a checkout as well.
-CLI = (sys.executable, "-c", "import sys; from cenote.cli import main; sys.exit(main())")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +110,12 @@ def _first_vector_s() -> float:
     """Seconds from the start of the process until the vector is on its standard output."""
     start = time.perf_counter()
     process = subprocess.Popen(
-        [*CLI, "embed", TEXT], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=_env(), cwd=peers.ROOT
+        [*servers.CLI, "embed", TEXT],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=_env(),
+        cwd=peers.ROOT,
     )
     assert process.stdout is not None
     line = process.stdout.readline()
@@ -133,12 +133,12 @@ def _server(plan: Plan) -> list[Figure]:
     calls: list[float] = []
     for _ in range(plan.repeats):
         start = time.perf_counter()
-        with served(plan.output / "serve.log") as (port, pid):
+        with servers.served(plan.output / "serve.log") as server:
             ready.append(time.perf_counter() - start)
-            idle.append(rss_mib(pid))
-            calls += _http_latency_ms(port, max(plan.calls // plan.repeats, 20))
-            _embed_over_http(port, [TEXT * 8] * 256)
-            busy.append(rss_mib(pid))
+            idle.append(servers.memory_mib(server.pid))
+            calls += _http_latency_ms(server, max(plan.calls // plan.repeats, 20))
+            server.embed([TEXT * 8] * 256)
+            busy.append(servers.memory_mib(server.pid))
     return [
         Figure("process start until /health answers 200", "s", tuple(ready)),
         Figure("server memory (RSS), ready", "MiB", tuple(idle)),
@@ -147,85 +147,23 @@ def _server(plan: Plan) -> list[Figure]:
     ]
 
 
-@contextmanager
-def served(log: Path) -> Iterator[tuple[int, int]]:
-    """Start `cenote serve` on a free port and wait for /health; give (port, process id); end it afterwards.
-
-    Raises:
-        LoadFailed: It ended, or was not ready in time.
-    """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with log.open("w") as out:
-        command = [*CLI, "serve", "--host", "127.0.0.1", "--port", str(port)]
-        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=_env(), cwd=peers.ROOT)
-    try:
-        _wait_ready(process, port, log)
-        yield port, process.pid
-    finally:
-        process.terminate()
-        try:
-            process.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _wait_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    end = time.perf_counter() + START_TIMEOUT_S
-    while time.perf_counter() < end:
-        if process.poll() is not None:
-            raise LoadFailed(f"cenote serve ended with {process.returncode}:\n{log.read_text()[-2000:]}")
-        if _healthy(port):
-            return
-        time.sleep(0.01)
-    raise LoadFailed(f"cenote serve was not ready after {START_TIMEOUT_S:.0f} s; its log is {log}")
-
-
-def _healthy(port: int) -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-    try:
-        connection.request("GET", "/health")
-        return connection.getresponse().status == 200
-    except OSError:  # nobody listens yet
-        return False
-    finally:
-        connection.close()
-
-
-def _http_latency_ms(port: int, times: int) -> list[float]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+def _http_latency_ms(server: servers.Server, times: int) -> list[float]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
     milliseconds = []
     for _ in range(times + 5):
         start = time.perf_counter()
-        _post(connection, [TEXT])
+        _post(connection, server)
         milliseconds.append((time.perf_counter() - start) * 1e3)
     connection.close()
     return milliseconds[5:]  # the first few warm up
 
 
-def _embed_over_http(port: int, texts: Sequence[str]) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
-    _post(connection, texts)
-    connection.close()
-
-
-def _post(connection: http.client.HTTPConnection, texts: Sequence[str]) -> None:
-    body = json.dumps({"input": texts, "encoding_format": "base64"})
-    connection.request("POST", "/v1/embeddings", body, {"Content-Type": "application/json"})
+def _post(connection: http.client.HTTPConnection, server: servers.Server) -> None:
+    connection.request("POST", server.kind.path, server.body([TEXT]), {"Content-Type": "application/json"})
     response = connection.getresponse()
     answer = response.read()
     if response.status != 200:
-        raise LoadFailed(f"/v1/embeddings answered {response.status}: {answer[:500]!r}")
-
-
-def rss_mib(pid: int) -> float:
-    """Resident memory of a process in MiB, from /proc."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) / 1024
-    raise LoadFailed(f"process {pid} reports no VmRSS")
+        raise LoadFailed(f"{server.kind.path} answered {response.status}: {answer[:500]!r}")
 
 
 def _latency(name: str, plan: Plan) -> Figure:

@@ -12,21 +12,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import checkpoints
 from .errors import PeerUnavailable
 from .subjects import Task
 
 ROOT = Path(__file__).resolve().parent.parent
-ENVIRONMENT = ROOT / ".venvs" / "peers"
+ENVIRONMENTS = ROOT / ".venvs"
 EXPORTS = ROOT / ".cache" / "bench"
-PINS = Path(__file__).with_name("peers.txt")
-RERANKER = Path(__file__).with_name("reranker.py")
+PEERS = "peers"
+"""The environment of the libraries that are raced; each has its pins in the file of its name."""
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What the subjects load for one task.
+    """What the subjects load.
 
     Args:
         task: What it is asked for.
@@ -39,58 +40,66 @@ class Model:
     exports: Path
 
 
-def python() -> Path:
-    """The interpreter of the peers' environment."""
-    return ENVIRONMENT / "bin" / "python"
+def python(environment: str = PEERS) -> Path:
+    """The interpreter of one of the environments."""
+    return ENVIRONMENTS / environment / "bin" / "python"
 
 
 def torch_version() -> str:
-    """torch's release in the environment that runs the benchmark; the peers get the same."""
+    """torch's release in the environment that runs the benchmark; the others get the same."""
     return importlib.metadata.version("torch").partition("+")[0]
 
 
-def build_environment(say: Say) -> None:
-    """Create `.venvs/peers` unless its stamp says that it was built from these pins.
+def build_environment(say: Say, name: str = PEERS) -> None:
+    """Create an environment unless its stamp says that it was built from its pins.
 
     Raises:
         PeerUnavailable: pip failed.
     """
-    stamp = ENVIRONMENT / "stamp"
-    recipe = _digest(PINS.read_text(), torch_version(), sys.version)
-    if python().exists() and stamp.exists() and stamp.read_text() == recipe:
+    folder, pins = ENVIRONMENTS / name, _pins(name)
+    stamp = folder / "stamp"
+    recipe = _digest(pins.read_text(), torch_version(), sys.version)
+    if python(name).exists() and stamp.exists() and stamp.read_text() == recipe:
         return
-    say(f"building the peers' environment in {ENVIRONMENT} (once, about a minute)")
-    shutil.rmtree(ENVIRONMENT, ignore_errors=True)
-    ENVIRONMENT.parent.mkdir(parents=True, exist_ok=True)
-    log = ENVIRONMENT.with_suffix(".log")
+    say(f"building the environment {folder} (once, a minute or two)")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    log = folder.with_suffix(".log")
     log.unlink(missing_ok=True)
-    _logged([sys.executable, "-m", "venv", str(ENVIRONMENT)], log)
-    pip, torch = [str(python()), "-m", "pip"], f"torch=={torch_version()}"
+    _logged([sys.executable, "-m", "venv", str(folder)], log)
+    pip, torch = [str(python(name)), "-m", "pip"], f"torch=={torch_version()}"
     # torch goes first and alone: named exactly, pip takes the build that lies nearest, a CPU wheel if there is one.
     _logged([*pip, "install", torch], log)
-    _logged([*pip, "install", torch, "-r", str(PINS)], log)
+    _logged([*pip, "install", torch, "-r", str(pins)], log)
     _logged([*pip, "check"], log)
     stamp.write_text(recipe)
 
 
 def build_model(task: Task, say: Say) -> Model:
-    """The model of a task: the embedded default, or the random cross-encoder, which is made unless it is there.
+    """The model of a task: the embedded default, or the random cross-encoder.
 
     Raises:
         PeerUnavailable: The default's package is not installed, or the cross-encoder could not be made.
     """
-    default = default_model()
-    if task == "embed":
-        return Model(task, default, EXPORTS)
-    model = Model(task, EXPORTS / "reranker" / "model", EXPORTS / "reranker")
+    return Model(task, default_model(), EXPORTS) if task == "embed" else build_shape(checkpoints.RERANKER, say)
+
+
+def build_shape(name: str, say: Say) -> Model:
+    """A random checkpoint of `checkpoints.SHAPES`, made unless it is there.
+
+    Raises:
+        PeerUnavailable: The default's package, which has the tokenizer, is not installed, or the making failed.
+    """
+    default, shape = default_model(), checkpoints.SHAPES[name]
+    model = Model("embed" if shape.pooling else "rerank", EXPORTS / name / "model", EXPORTS / name)
     stamp = model.exports / "stamp"
-    recipe = _digest(RERANKER.read_text(), (default / "tokenizer.json").read_text())
+    recipe = _digest(checkpoints.recipe(shape), (default / "tokenizer.json").read_text())
     if stamp.exists() and stamp.read_text() == recipe:
         return model
-    say(f"making a random cross-encoder in {model.folder} (once)")
+    say(f"making a random checkpoint, {shape.title}, in {model.folder} (once)")
     shutil.rmtree(model.exports, ignore_errors=True)
     model.folder.mkdir(parents=True)
-    command = [sys.executable, "-m", "bench.reranker", str(default), str(model.folder)]
+    command = [sys.executable, "-m", "bench.checkpoints", name, str(default), str(model.folder)]
     _logged(command, model.exports / "model.log", environment(in_peers=False))
     stamp.write_text(recipe)
     return model
@@ -108,10 +117,10 @@ def build_export(kind: str, model: Model, say: Say) -> None:
     target = model.exports / kind
     stamp = target / "stamp"
     config = (model.folder / "config.json").read_text()
-    recipe = _digest(PINS.read_text(), torch_version(), kind, config, _weights_digest(model.folder))
+    recipe = _digest(_pins(PEERS).read_text(), torch_version(), kind, config, _weights_digest(model.folder))
     if stamp.exists() and stamp.read_text() == recipe:
         return
-    say(f"exporting the model of {model.task!r} to {kind} in {target} (once)")
+    say(f"exporting {model.folder} to {kind} in {target} (once)")
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     command = [str(python()), "-m", "bench.exports", str(model.folder), str(target), kind, model.task]
@@ -146,6 +155,10 @@ def default_model() -> Path:
         ) from error
     (config,) = (file for file in files if file.parts[-2:] == ("model", "config.json"))
     return Path(str(config.locate())).parent
+
+
+def _pins(environment: str) -> Path:
+    return Path(__file__).with_name(f"{environment}.txt")
 
 
 def _weights_digest(model: Path) -> str:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -18,6 +18,9 @@ from .gemm import GemmLimit
 from .rounds import Timing, greatest_difference, least_cosines
 from .subjects import REFERENCE, SUBJECTS, Task
 from .texts import Workload
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,13 +226,19 @@ def write_markdown(path: Path, sections: Sequence[Section]) -> None:
     path.write_text("\n".join(parts))
 
 
-def write_png(path: Path, sections: Sequence[Section], caption: str) -> None:
-    """Bars of texts/s or pairs/s, one panel per workload, with the bound of the GEMM limit as a line."""
+def new_figure(num_panels: int) -> Figure:
+    """An empty picture with room for so many panels, one below the other; it needs no display."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10, 1.2 + 2.6 * len(sections)), layout="constrained")
+    figure = Figure(figsize=(10, 1.2 + 2.6 * num_panels), layout="constrained")
     FigureCanvasAgg(figure)
+    return figure
+
+
+def write_png(path: Path, sections: Sequence[Section], caption: str) -> None:
+    """Bars of texts/s or pairs/s, one panel per workload, with the bound of the GEMM limit as a line."""
+    figure = new_figure(len(sections))
     for position, part in enumerate(sections):
         axes = figure.add_subplot(len(sections), 1, position + 1)
         rows = list(reversed(part.rows))

@@ -63,9 +63,16 @@ def greatest_difference(scores_N: NDArray[np.float32], reference_N: NDArray[np.f
     return float(np.abs(scores_N.astype(np.float64) - reference_N.astype(np.float64)).max())
 
 
-def num_steps(workers: Sequence[WorkerProcess], num_rounds: int) -> int:
+def num_steps(workers: Sequence[WorkerProcess], workload: Workload, num_rounds: int) -> int:
     """How often `run_rounds` calls `advance`."""
-    return sum(1 + len(w.subject.batch_sizes) + num_rounds for w in workers)
+    return sum(1 + len(sizes_tried(w, workload)) + num_rounds for w in workers)
+
+
+def sizes_tried(worker: WorkerProcess, workload: Workload) -> tuple[int, ...]:
+    """The subject's batch sizes up to the first that takes all texts at once; beyond it all are the same."""
+    sizes = worker.subject.batch_sizes
+    whole = [size for size in sizes if size >= len(workload.texts)]
+    return tuple(size for size in sizes if size < len(workload.texts)) + tuple(whole[:1])
 
 
 def run_rounds(
@@ -89,7 +96,7 @@ def run_rounds(
 def _warm_up(worker: WorkerProcess, workload: Workload, advance: Advance) -> int | None:
     """Run all texts once unmeasured, then once per batch size; answer the fastest."""
     worker.ask("texts", texts=list(workload.texts), query=workload.query)
-    sizes = worker.subject.batch_sizes
+    sizes = sizes_tried(worker, workload)
     advance(f"{workload.name}, warm-up: {worker.subject.title}")
     worker.ask("run", batch_size=sizes[-1] if sizes else None)
     tried: dict[int, float] = {}

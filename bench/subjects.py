@@ -49,8 +49,13 @@ SUBJECTS = {
         Subject("st-torch", "ST torch", batch_sizes=_BATCH_SIZES),
         Subject("st-onnx", "ST ONNX O3", in_peers=True, batch_sizes=_BATCH_SIZES),
         Subject("st-openvino", "ST OpenVINO", in_peers=True, batch_sizes=_BATCH_SIZES),
+        Subject("cenote-int8", "Cenote, int8"),
+        Subject("cenote-unshared", "Cenote, prefixes not shared"),
     )
 }
+
+RACED = ("cenote", "cenote-lists", "st-torch", "st-onnx", "st-openvino")
+"""Who takes part in the comparison with peers unless some are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,40 +79,42 @@ Loader: TypeAlias = Callable[[str, str, int], Loaded]
 """(model folder, folder of exported models, threads) -> Loaded"""
 
 
-def _load_cenote(model: str, exports: str, threads: int) -> Loaded:
+def _cenote(model: str, exports: str, threads: int, **settings: Any) -> Loaded:
     from cenote import LLM
 
-    llm = LLM(model=model, runner="pooling")
+    llm = LLM(model=model, runner="pooling", **settings)
     return Loaded(
         run=lambda query, texts, _: llm.embed(texts, output="numpy", use_tqdm=False),
         to_array=lambda result: result,
-        threading=f"its default: follows the affinity ({threads} CPUs)",
-        versions=_versions("torch", "tokenizers"),
+        **_of_cenote(threads),
     )
 
 
-def _load_cenote_lists(model: str, exports: str, threads: int) -> Loaded:
+def _cenote_lists(model: str, exports: str, threads: int) -> Loaded:
     from cenote import LLM
 
     llm = LLM(model=model, runner="pooling")
     return Loaded(
         run=lambda query, texts, _: llm.embed(texts, use_tqdm=False),
         to_array=lambda result: np.array([out.outputs.embedding for out in result], np.float32),
-        threading=f"its default: follows the affinity ({threads} CPUs)",
-        versions=_versions("torch", "tokenizers"),
+        **_of_cenote(threads),
     )
 
 
-def _load_cenote_rerank(model: str, exports: str, threads: int) -> Loaded:
+def _cenote_rerank(model: str, exports: str, threads: int, **settings: Any) -> Loaded:
     from cenote import LLM
 
-    llm = LLM(model=model, runner="pooling")
+    llm = LLM(model=model, runner="pooling", **settings)
     return Loaded(
         run=lambda query, texts, _: llm.score(query, texts, use_tqdm=False),
         to_array=lambda result: np.array([out.outputs.score for out in result], np.float32),
-        threading=f"its default: follows the affinity ({threads} CPUs)",
-        versions=_versions("torch", "tokenizers"),
+        **_of_cenote(threads),
     )
+
+
+def _of_cenote(threads: int) -> dict[str, Any]:
+    threading = f"its default: follows the affinity ({threads} CPUs)"
+    return {"threading": threading, "versions": _versions("torch", "tokenizers")}
 
 
 def _torch(task: Task, model: str, exports: str, threads: int) -> Loaded:
@@ -167,10 +174,13 @@ def _versions(*packages: str) -> dict[str, str]:
 
 
 LOADERS: dict[tuple[Task, str], Loader] = {
-    ("embed", "cenote"): _load_cenote,
-    ("embed", "cenote-lists"): _load_cenote_lists,
-    ("rerank", "cenote"): _load_cenote_rerank,
+    ("embed", "cenote"): _cenote,
+    ("embed", "cenote-lists"): _cenote_lists,
+    ("rerank", "cenote"): _cenote_rerank,
 }
+for _name, _settings in (("cenote-int8", {"quantization": "int8"}), ("cenote-unshared", {"share_prefixes": False})):
+    LOADERS["embed", _name] = partial(_cenote, **_settings)
+    LOADERS["rerank", _name] = partial(_cenote_rerank, **_settings)
 _PEERS: tuple[tuple[str, Callable[[Task, str, str, int], Loaded]], ...] = (
     ("st-torch", _torch),
     ("st-onnx", _onnx),

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from pydoc_data.topics import topics
+from random import Random
 from typing import TypeAlias
 
 from .subjects import Task
@@ -26,7 +28,7 @@ QUERY = "How do I define a class whose instances can be compared with each other
 """What the documents are ranked by."""
 
 TASKS: dict[str, Task] = {"short": "embed", "paragraphs": "embed", "rerank": "rerank"}
-"""Workload -> what a model is asked for."""
+"""Workloads of the comparison with peers -> what a model is asked for."""
 
 _BLANK_LINE = re.compile(r"\n\s*\n")
 _SENTENCE_END = re.compile(r"(?<=[.!?:])\s+(?=[A-Z\"(])")
@@ -38,7 +40,7 @@ class Workload:
     """Texts of one kind.
 
     Args:
-        name: `short`, `paragraphs` or `rerank`.
+        name: What tables call it.
         texts: The texts, in a fixed order.
         num_tokens: Tokens of each text, or of its pair with the query, under the model's tokenizer, special tokens
             included.
@@ -53,7 +55,7 @@ class Workload:
     @property
     def task(self) -> Task:
         """What a model is asked for."""
-        return TASKS[self.name]
+        return "embed" if self.query is None else "rerank"
 
     @property
     def total_tokens(self) -> int:
@@ -81,17 +83,61 @@ def build(name: str, num_texts: int, count: CountTokens, source: Mapping[str, st
     Raises:
         ValueError: Fewer texts qualify, or there is no workload of that name.
     """
-    makers = {"short": _short, "paragraphs": _paragraphs, "rerank": _documents}
-    if name not in makers:
-        raise ValueError(f"no workload {name!r}; there are {', '.join(makers)}")
-    chosen = makers[name](count, source)
-    if len(chosen) < num_texts:
-        raise ValueError(f"{name}: {num_texts} texts were asked for and {len(chosen)} qualify; ask for fewer")
-    # Evenly spaced, since neighbours come from one topic and share their vocabulary.
-    picked = [chosen[i * len(chosen) // num_texts] for i in range(num_texts)]
-    if TASKS[name] == "embed":
-        return Workload(name, tuple(picked), tuple(count(picked)))
-    return Workload(name, tuple(picked), tuple(count([(QUERY, document) for document in picked])), QUERY)
+    if name not in TASKS:
+        raise ValueError(f"no workload {name!r}; there are {', '.join(TASKS)}")
+    if name == "rerank":
+        (num_special,) = count([""])
+        return ranked(name, QUERY, exact(DOCUMENT_TOKENS + num_special, num_texts, count, source), count)
+    chosen = (_short if name == "short" else _paragraphs)(count, source)
+    return embedded(name, _spread(chosen, num_texts, name), count)
+
+
+def embedded(name: str, texts: Sequence[str], count: CountTokens) -> Workload:
+    """The workload `name`: a vector of each of the texts."""
+    return Workload(name, tuple(texts), tuple(count(texts)))
+
+
+def ranked(name: str, query: str, documents: Sequence[str], count: CountTokens) -> Workload:
+    """The workload `name`: a score of each of the documents with the query."""
+    return Workload(name, tuple(documents), tuple(count([(query, document) for document in documents])), query)
+
+
+def exact(num_tokens: int, num_texts: int, count: CountTokens, source: Mapping[str, str] = topics) -> tuple[str, ...]:
+    """Words of one topic in a row, cut where they have `num_tokens`, special ones included; distinct texts.
+
+    Runs in which no word ends there are left out, and the texts are spread evenly over the others.
+
+    Raises:
+        ValueError: There are fewer.
+    """
+    (num_special,) = count([""])
+    found: list[str] = []
+    for topic in sorted(source):
+        words = [word for block in _blocks({topic: source[topic]}) for word in block.split()]
+        lengths = [n - num_special for n in count(words)]
+        found += _joined(words, lengths, num_tokens - num_special)
+    counted = zip(found, count(found), strict=True)
+    fitting = list(dict.fromkeys(text for text, n in counted if n == num_tokens))
+    return _spread(fitting, num_texts, f"of {num_tokens} tokens")
+
+
+def random_words(words: Sequence[str], lengths: Iterable[int], seed: int) -> list[str]:
+    """A text of so many random words for each of the lengths."""
+    random = Random(seed)
+    return [" ".join(random.choices(words, k=length)) for length in lengths]
+
+
+def single_token_words(tokenizer: Path) -> list[str]:
+    """Words of letters that are one token each in the WordPiece vocabulary `vocab.txt` of a tokenizer's folder."""
+    words = (tokenizer / "vocab.txt").read_text(encoding="utf-8").split("\n")
+    return [word for word in words if len(word) > 2 and word.isascii() and word.isalpha()]
+
+
+def _spread(texts: Sequence[str], num_texts: int, name: str) -> tuple[str, ...]:
+    """So many of the texts, evenly spaced, since neighbours come from one topic and share their vocabulary."""
+    if len(texts) < num_texts:
+        raise ValueError(f"{name}: {num_texts} texts were asked for and {len(texts)} qualify; ask for fewer")
+    return tuple(texts[i * len(texts) // num_texts] for i in range(num_texts))
 
 
 def _short(count: CountTokens, source: Mapping[str, str]) -> list[str]:
@@ -112,18 +158,6 @@ def _paragraphs(count: CountTokens, source: Mapping[str, str]) -> list[str]:
             if low <= count([paragraph])[0] <= high:
                 found.append(paragraph)
     return list(dict.fromkeys(found))
-
-
-def _documents(count: CountTokens, source: Mapping[str, str]) -> list[str]:
-    """Words of one topic in a row, cut at exactly `DOCUMENT_TOKENS`; where no word ends there, they are left out."""
-    (num_special,) = count([""])
-    found: list[str] = []
-    for topic in sorted(source):
-        words = [word for block in _blocks({topic: source[topic]}) for word in block.split()]
-        lengths = [n - num_special for n in count(words)]
-        found += _joined(words, lengths, DOCUMENT_TOKENS)
-    counted = zip(found, count(found), strict=True)
-    return list(dict.fromkeys(text for text, n in counted if n - num_special == DOCUMENT_TOKENS))
 
 
 def _joined(blocks: Sequence[str], lengths: Sequence[int], least: int) -> Iterator[str]:

@@ -3,7 +3,7 @@
     {"op": "load", "subject": ..., "task": ..., "model": ..., "exports": ..., "threads": ...}
         -> {"load_s": ..., "versions": {...}, "threading": ...}
     {"op": "texts", "texts": [...], "query": ...}    -> {"num_texts": ...}  query: text, or null where there is none
-    {"op": "run", "batch_size": ...}                 -> {"seconds": ..., "max_rss_bytes": ...}
+    {"op": "run", "batch_size": ...}                 -> {"seconds": ..., "cpu_s": ..., "max_rss_bytes": ...}
     {"op": "save", "path": ...}                      -> {"path": ...}       the last answers, float32 [N, D] or [N]
     {"op": "latency", "text": ..., "times": ...}     -> {"seconds": [...]}  one text at a time
 
@@ -60,11 +60,11 @@ class Worker:
     def run(self, batch_size: int | None) -> dict[str, Any]:
         loaded = self._loaded()
         self.result = None  # the last round's result is freed outside the clock
-        start = time.perf_counter()
+        start, start_cpu = time.perf_counter(), time.process_time()
         self.result = loaded.run(self.query, self.texts, batch_size)
-        seconds = time.perf_counter() - start
+        seconds, cpu_s = time.perf_counter() - start, time.process_time() - start_cpu
         rss_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        return {"seconds": seconds, "max_rss_bytes": rss_bytes}
+        return {"seconds": seconds, "cpu_s": cpu_s, "max_rss_bytes": rss_bytes}
 
     def save(self, path: str) -> dict[str, Any]:
         np.save(path, np.asarray(self._loaded().to_array(self.result), np.float32))

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from bench.texts import DOCUMENT_TOKENS, PARAGRAPH_TOKENS, QUERY, SHORT_TOKENS, Workload, build
+from bench.texts import (
+    DOCUMENT_TOKENS,
+    PARAGRAPH_TOKENS,
+    QUERY,
+    SHORT_TOKENS,
+    Workload,
+    build,
+    exact,
+    random_words,
+)
 
 
 def count_words(texts: Sequence[str | tuple[str, str]]) -> list[int]:
@@ -87,3 +96,17 @@ def test_the_query_is_part_of_the_digest_and_the_description() -> None:
 
 def test_description_names_lengths() -> None:
     assert Workload("short", ("a b", "c"), (2, 1)).describe().startswith("short: 2 texts, 1.5 tokens on average (1-2)")
+
+
+def test_texts_of_an_exact_length_are_distinct() -> None:
+    texts = exact(64, 30, count_with_special)
+    assert {count_with_special([text])[0] for text in texts} == {64}
+    assert len(set(texts)) == 30
+
+
+def test_random_words_have_their_number_and_the_seed_decides_them() -> None:
+    words = [f"w{number}" for number in range(50)]
+    texts = random_words(words, [3, 40, 1], seed=5)
+    assert count_words(texts) == [3, 40, 1]
+    assert texts == random_words(words, [3, 40, 1], seed=5)
+    assert texts != random_words(words, [3, 40, 1], seed=6)

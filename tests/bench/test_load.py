@@ -11,7 +11,7 @@ import pytest
 from bench.errors import LoadFailed, TooFewCpus
 from rich.console import Console
 
-from bench import load, machine, report
+from bench import load, machine, report, servers
 
 
 def test_a_figure_shows_median_least_and_most() -> None:
@@ -21,7 +21,8 @@ def test_a_figure_shows_median_least_and_most() -> None:
 
 
 def test_memory_of_this_process_is_read() -> None:
-    assert 5 < load.rss_mib(os.getpid()) < 100_000
+    assert 5 < servers.memory_mib(os.getpid()) < 100_000
+    assert servers.memory_mib(os.getpid(), "RssAnon") < servers.memory_mib(os.getpid())
 
 
 def test_a_command_that_fails_is_named_with_its_message() -> None:
@@ -29,9 +30,9 @@ def test_a_command_that_fails_is_named_with_its_message() -> None:
         load.checked([sys.executable, "-c", "import sys; sys.stderr.write('no such thing'); sys.exit(3)"])
 
 
-def test_a_server_that_ends_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load, "CLI", (sys.executable, "-c", "print('port taken'); raise SystemExit(4)"))
-    with pytest.raises(LoadFailed, match=r"(?s)ended with 4:.*port taken"), load.served(tmp_path / "serve.log"):
+def test_a_server_that_ends_is_reported(tmp_path: Path) -> None:
+    kind = servers.Kind("It", (sys.executable, "-c", "print('port taken'); raise SystemExit(4)"))
+    with pytest.raises(LoadFailed, match=r"(?s)It ended with 4:.*port taken"), servers.served(tmp_path / "a.log", kind):
         pass
 
 

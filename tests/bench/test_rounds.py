@@ -8,9 +8,11 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from bench.driver import WorkerProcess
-from bench.rounds import Timing, greatest_difference, least_cosines, num_steps, rotated, run_rounds
+from bench.rounds import Timing, greatest_difference, least_cosines, num_steps, rotated, run_rounds, sizes_tried
 from bench.subjects import SUBJECTS
 from bench.texts import Workload
+
+WORKLOAD = Workload("short", ("a", "b") * 20, (1, 1) * 20)
 
 
 class Diarist:
@@ -33,14 +35,21 @@ def test_rounds_rotate_and_use_the_fastest_batch_size(tmp_path: Path) -> None:
     diary: list[tuple[str, int | None]] = []
     workers = cast(list[WorkerProcess], [Diarist("cenote", diary), Diarist("st-torch", diary)])
     steps: list[str] = []
-    timings = run_rounds(workers, Workload("short", ("a", "b"), (1, 1)), 3, tmp_path, steps.append)
+    timings = run_rounds(workers, WORKLOAD, 3, tmp_path, steps.append)
+    # A batch of 32 does not take all 40 texts, one of 128 does.
     warm_up = [("cenote", None), ("st-torch", 128), ("st-torch", 8), ("st-torch", 32), ("st-torch", 128)]
     cenote, torch = ("cenote", None), ("st-torch", 8)
     assert diary == [*warm_up, cenote, torch, torch, cenote, cenote, torch]
     assert timings["st-torch"].batch_size == 8
     assert timings["cenote"].seconds == (2.0, 2.0, 2.0)
-    assert len(steps) == num_steps(workers, 3)
+    assert len(steps) == num_steps(workers, WORKLOAD, 3)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("num_texts", "tried"), [(4, (8,)), (8, (8,)), (9, (8, 32)), (129, (8, 32, 128))])
+def test_batch_sizes_that_would_all_take_everything_are_not_tried(num_texts: int, tried: tuple[int, ...]) -> None:
+    worker = cast(WorkerProcess, Diarist("st-torch", []))
+    assert sizes_tried(worker, Workload("short", ("a",) * num_texts, (1,) * num_texts)) == tried
 
 
 def test_rotation() -> None:

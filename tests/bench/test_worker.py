@@ -48,6 +48,7 @@ def test_a_whole_conversation(tmp_path: Path) -> None:
     assert (load["threading"], load["versions"]) == ("2 threads", {"letters": "1"})
     assert texts == {"num_texts": 2}
     assert run["seconds"] >= 0
+    assert run["cpu_s"] >= 0
     assert run["max_rss_bytes"] > 2**20
     assert save == {"path": path}
     assert len(latency["seconds"]) == 3
