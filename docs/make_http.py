@@ -32,6 +32,7 @@ prefix, which leaves no doubt where dialects share one. Where keys are set, all 
 | `authorization: Bearer KEY`, `x-api-key: KEY` | The key. |
 | `accept-encoding: gzip` | Answers from `--gzip-min-bytes` to 1 MiB come packed, where that makes them smaller. |
 | `x-request-id` | Names the request: in the answer's id, its headers, and the server's log. |
+| `cache-control: no-cache` | The model reads the inputs anew: no row of the cache or of an equal input. |
 | `x-request-timeout-ms` | How long the client waits; later the answer is 504 and the work is dropped. |
 
 | response header | what it says |

@@ -5,17 +5,20 @@ An engine owns no thread. Callers run `submit`, the registry's pools tokenise an
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import pieces, tasks
+from .admission import Admission
 from .cache import RowCache
 from .call import Call
 from .config import MachineSettings
-from .errors import CenoteError, NoInputs, Overloaded, Unavailable, UnsupportedTask
-from .forward import Answered, Failed, RunsBatches, forward
+from .errors import CenoteError, Unavailable
+from .forward import Answered, End, Failed, RunsBatches, forward
+from .inflight import InFlight
 from .scheduler import Lane, Pending, Scheduler
 from .shared import Shared
 from .stats import Snapshot, Stats
@@ -74,8 +77,9 @@ class Engine:
         self._scheduler: Scheduler[Call] = Scheduler()
         self._calls: set[Call] = set()
         self._cache = RowCache(machine.cache_bytes) if machine.cache_bytes else None
-        self._held_tokens = self._running_seqs = 0
-        self._refusal = ""
+        self._in_flight = InFlight()
+        self._running_seqs = 0
+        self._admission = Admission(self.name, machine.max_queue_tokens, shared.room, self.stats.tokens_per_s)
 
     # Coming in, on the caller's thread.
 
@@ -106,7 +110,7 @@ class Engine:
                 the call.
             wait: Block while the queue is full, where `Overloaded` would be raised.
             request_id: The caller's name for it, for the log.
-            use_cache: Whether a cache of rows, if there is one, may answer and remember it.
+            use_cache: Whether the cache of rows, or the row of an equal input that waits or runs, may answer it.
 
         Raises:
             BadInput: No inputs, or options that this model cannot follow.
@@ -117,7 +121,8 @@ class Engine:
         """
         self._shared.check_not_forked(self.name)
         try:
-            module = self._task(task, inputs)
+            pieces.refuse_none(inputs)
+            module = tasks.find_served(task, self.recipe)
             params = module.default_params() if params is None else params
             params.check(self.recipe)
             call = Call(
@@ -143,55 +148,13 @@ class Engine:
         """`submit`, and wait for the outcome; options and errors as there, and those of `Call.result`."""
         return self.submit(task, inputs, params, **options).result()
 
-    def _task(self, name: str, inputs: Sequence[Input]) -> tasks.Task:
-        if len(inputs) == 0:
-            raise NoInputs("The call has no inputs.", allowed="It takes one or more.", param="inputs")
-        module = tasks.find(name)
-        if not module.serves(self.recipe):
-            raise UnsupportedTask(
-                f"Unsupported task: {name!r} with {self.name}.",
-                allowed=f"Supported tasks: {tuple(self.recipe.tasks)}",
-                param="task",
-            )
-        return module
-
     def _admit(self, call: Call, wait: bool) -> None:
         estimate = call.reader.estimate(call.work.inputs)
         pieces.refuse_large(estimate, call.num_inputs, self._machine.max_call_tokens)
         with self._shared.room:
-            while True:
-                if self._refusal:
-                    raise self._unavailable()
-                # A call larger than the whole bound gets in once nothing else is there.
-                if self._held_tokens == 0 or self._held_tokens + estimate <= self._machine.max_queue_tokens:
-                    break
-                if not wait:
-                    raise self._overloaded()
-                if call.expired:
-                    raise call.deadline_error()
-                self._shared.room.wait(call.remaining_s())
+            self._admission.enter(call, estimate, wait)
             self._calls.add(call)
-            self._hold(call, estimate)
         self.stats.call_admitted(call.num_inputs)
-
-    def _overloaded(self) -> Overloaded:
-        rate = self.stats.tokens_per_s()
-        retry_after_s = min(max(self._held_tokens / rate, 1.0), 60.0) if rate else 1.0
-        return Overloaded(
-            f"{self._held_tokens} tokens wait for {self.name}.",
-            retry_after_s=retry_after_s,
-            allowed=f"At most {self._machine.max_queue_tokens} may wait.",
-            fix=f"Try again in {retry_after_s:.0f} s.",
-        )
-
-    def _unavailable(self) -> Unavailable:
-        return Unavailable(f"{self.name} {self._refusal}.", fix="Try again later, or elsewhere.")
-
-    def _hold(self, call: Call, num_tokens: int) -> None:
-        call.work.held_tokens += num_tokens
-        self._held_tokens += num_tokens
-        if num_tokens < 0:
-            self._shared.room.notify_all()
 
     # Tokenising, on the pool.
 
@@ -242,12 +205,23 @@ class Engine:
             if self._cache is not None and call.use_cache:
                 num_sequences, sequences = len(sequences), self._cache.answer(call, sequences)
                 self.stats.cache_asked(num_sequences - len(sequences), len(sequences))
-            self._hold(call, sum(s.num_tokens for s in sequences) - call.reader.estimate(work.inputs[where]))
-            self._scheduler.add(sequences, call.lane)
-            self._shared.work.notify(len(sequences))
+            self._admission.hold(call, -call.reader.estimate(work.inputs[where]))
+            fresh, relieved = self._in_flight.enter(sequences)
+            for pending in relieved:
+                self._scheduler.withdraw(pending)
+                self._admission.hold(pending.call, -pending.num_tokens)
+            self._queue(fresh)
             complete = work.complete
         if complete:
             self._shared.soon(self._finish, call)
+
+    def _queue(self, sequences: Sequence[Pending[Call]]) -> None:
+        """Let sequences, also of several calls, wait for a forward."""
+        for call, own in itertools.groupby(sequences, lambda pending: pending.call):
+            waiting = list(own)
+            self._admission.hold(call, sum(pending.num_tokens for pending in waiting))
+            self._scheduler.add(waiting, call.lane)
+        self._shared.work.notify(len(sequences))
 
     # Batches, on the workers' threads.
 
@@ -260,27 +234,43 @@ class Engine:
                 taken = self._scheduler.take(budget, self._machine.max_batch_seqs)
                 ready = self._in_time(taken)
                 if ready or not taken:
+                    self._in_flight.begin(ready)
                     self._running_seqs += len(ready)
                     return ready
 
     def run(self, batch: Sequence[Pending[Call]]) -> None:
         """Put a batch through the model and hand out its rows; what fails is retried by halves."""
         began_s = time.monotonic()
+        answered: list[Pending[Call]] = []
         try:
             for end in forward(self.runner, batch):
-                if isinstance(end, Failed):
-                    self._fail(end)
-                else:
-                    self.stats.batch_ended(len(end.batch), sum(p.num_tokens for p in end.batch), end.num_shared)
-                    self._keep(end)
+                answered += self._hand_out(end)
         finally:
             with self._shared.work:
                 self._running_seqs -= len(batch)
-        self._answered(batch, time.monotonic() - began_s)
+        self._answered(answered, time.monotonic() - began_s)
+
+    def _hand_out(self, end: End) -> list[Pending[Call]]:
+        """Give what came of a forward to all that wait for it, and return them."""
+        batch = [end.pending] if isinstance(end, Failed) else end.batch
+        with self._shared.work:
+            groups = self._in_flight.finish(batch)
+        everyone = [pending for group in groups for pending in group]
+        if isinstance(end, Failed):
+            who = end.pending.call.request_id
+            log.error("%s Request %s, model %s.", end.error.what, who, self.name, exc_info=end.error.__cause__)
+            for pending in everyone:
+                moved = pieces.moved(end.error, pending.index)
+                self._fail(pending, end.error if pending is end.pending else moved)
+        else:
+            self.stats.batch_ended(len(batch), sum(p.num_tokens for p in batch), end.num_shared)
+            self.stats.merged(len(everyone) - len(batch))
+            self._keep(end, groups)
+        return everyone
 
     def _in_time(self, taken: list[Pending[Call]]) -> list[Pending[Call]]:
         for pending in taken:
-            self._hold(pending.call, -pending.num_tokens)
+            self._admission.hold(pending.call, -pending.num_tokens)
         calls = {pending.call for pending in taken}
         late = {call for call in calls if call.expired}
         for call in calls - late:
@@ -288,14 +278,18 @@ class Engine:
                 call.work.queue_s = call.age_s
         for call in late:
             self._shared.soon(call.expire)
-        return [pending for pending in taken if pending.call not in late] if late else taken
+        if not late:
+            return taken
+        self._queue(self._in_flight.succeed(pending for pending in taken if pending.call in late))
+        return [pending for pending in taken if pending.call not in late]
 
-    def _keep(self, done: Answered) -> None:
+    def _keep(self, ran: Answered, groups: list[list[Pending[Call]]]) -> None:
         """Store the rows of a forward, call by call; what raises ends these calls alone."""
+        done = ran.to_all(groups)
         calls = done.by_call()
         try:
             if self._cache is not None:
-                self._cache.keep(done.batch, done.rows)
+                self._cache.keep(ran.batch, ran.rows)
             for call, positions in calls.items():
                 with self._shared.work:
                     target = None if call.work.ended else call.work.room_for(done.rows)
@@ -305,11 +299,10 @@ class Engine:
             for call in calls:
                 self._end(call, error)
 
-    def _fail(self, failed: Failed) -> None:
-        call, error = failed.pending.call, failed.error
-        log.error("%s Request %s, model %s.", error.what, call.request_id, self.name, exc_info=error.__cause__)
+    def _fail(self, pending: Pending[Call], error: CenoteError) -> None:
+        call = pending.call
         with self._shared.work:
-            call.work.errors[failed.pending.index] = error
+            call.work.errors[pending.index] = error
         if call.reader.keep_errors:
             self.stats.error(error.kind)
         else:
@@ -321,7 +314,10 @@ class Engine:
             for pending in batch:
                 pending.call.work.answered(pending)
             for call in {pending.call for pending in batch}:
-                call.work.inference_s += took_s
+                # One that found its input running waited for a part of it, in no queue.
+                call.work.inference_s += min(took_s, call.age_s)
+                if call.work.queue_s is None:
+                    call.work.queue_s = max(0.0, call.age_s - took_s)
                 if call.work.complete and not call.work.ended:
                     complete.append(call)
         for call in complete:
@@ -357,8 +353,8 @@ class Engine:
                 return
             call.work.ended = True
             self._calls.discard(call)
-            self._scheduler.drop(call)
-            self._hold(call, -call.work.held_tokens)
+            self._queue(self._in_flight.succeed(self._scheduler.drop(call)))
+            self._admission.hold(call, -call.work.held_tokens)
             call.work.release()
             self._shared.room.notify_all()
         end = "ok" if isinstance(result, Outcome) else result.kind
@@ -386,12 +382,11 @@ class Engine:
     def refuse(self, why: str) -> None:
         """Refuse new calls from now on; `why` completes a sentence that starts with the model's name."""
         with self._shared.room:
-            self._refusal = why
-            self._shared.room.notify_all()
+            self._admission.refuse(why)
 
     def end_all(self) -> None:
         """End every call with `Unavailable`; `refuse` said why."""
         with self._shared.work:
             calls = list(self._calls)
         for call in calls:
-            self._end(call, self._unavailable())
+            self._end(call, self._admission.unavailable())

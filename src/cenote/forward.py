@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -61,6 +61,16 @@ class Answered:
         picked = rows[positions] if isinstance(rows, np.ndarray) else [rows[position] for position in positions]
         return [self.batch[position] for position in positions], picked
 
+    def to_all(self, groups: list[list[Pending[Call]]]) -> Answered:
+        """The same for all sequences of `groups`, whose first ones are `batch`: each has the row of its group."""
+        everyone = [pending for group in groups for pending in group]
+        if len(everyone) == len(groups):
+            return self
+        if isinstance(self.rows, np.ndarray):
+            return Answered(everyone, np.repeat(self.rows, [len(group) for group in groups], axis=0))
+        # Copies, so that no call can change what another was given.
+        return Answered(everyone, [row.copy() for row, group in zip(self.rows, groups, strict=True) for _ in group])
+
 
 @dataclass(frozen=True, slots=True)
 class Failed:
@@ -77,16 +87,13 @@ def forward(runner: RunsBatches, batch: Sequence[Pending[Call]]) -> Iterator[End
     """Run `batch`; each of its sequences is in exactly one of the ends.
 
     Where the runner raises, the batch is halved until the one at fault is alone; the others get their rows. Where it
-    answers NaN or infinity, only those sequences fail. What is no `Exception` is passed on. Equal sequences of
-    several calls run once.
+    answers NaN or infinity, only those sequences fail. What is no `Exception` is passed on.
     """
-    groups = _same(batch)
-    firsts = [group[0] for group in groups]
     try:
-        packed = Batch.pack([p.encoded for p in firsts], [p.read for p in firsts])
+        packed = Batch.pack([p.encoded for p in batch], [p.read for p in batch])
         packed = share(packed) if runner.shares_prefixes else packed
         answers = runner.run(packed)
-        _check(answers, len(firsts))
+        _check(answers, len(batch))
     except Exception as error:
         if len(batch) == 1:
             yield Failed(batch[0], _raised(batch[0], error))
@@ -97,30 +104,7 @@ def forward(runner: RunsBatches, batch: Sequence[Pending[Call]]) -> Iterator[End
         return
     for answer in answers:
         num_shared = 0 if packed.shared is None else int(packed.shared[answer.seqs].sum())
-        yield from _sift(*_to_all([groups[seq] for seq in answer.seqs.tolist()], answer.rows), num_shared)
-
-
-def _same(batch: Sequence[Pending[Call]]) -> list[list[Pending[Call]]]:
-    """Sequences of `batch` that the model reads alike, together; in the order of the first of each."""
-    if len({pending.call for pending in batch}) == 1:  # a call has no two of a kind
-        return [[pending] for pending in batch]
-    groups: dict[Hashable, list[Pending[Call]]] = {}
-    for pending in batch:
-        groups.setdefault((pending.encoded.key, pending.read), []).append(pending)
-    return list(groups.values())
-
-
-def _to_all(
-    groups: list[list[Pending[Call]]], rows: FloatArray | list[FloatArray]
-) -> tuple[list[Pending[Call]], FloatArray | list[FloatArray]]:
-    """All sequences of `groups` one after the other, each with the row of its group."""
-    everyone = [pending for group in groups for pending in group]
-    if len(everyone) == len(groups):
-        return everyone, rows
-    if isinstance(rows, np.ndarray):
-        return everyone, np.repeat(rows, [len(group) for group in groups], axis=0)
-    # Copies, so that no call can change what another was given.
-    return everyone, [row.copy() for row, group in zip(rows, groups, strict=True) for _ in group]
+        yield from _sift([batch[seq] for seq in answer.seqs.tolist()], answer.rows, num_shared)
 
 
 def _sift(batch: Sequence[Pending[Call]], rows: FloatArray | list[FloatArray], num_shared: int) -> Iterator[End]:

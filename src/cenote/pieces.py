@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .chunks import check_whole, refuse_long
-from .errors import BadInput, CenoteError, TooLong
+from .errors import BadInput, CenoteError, NoInputs, TooLong
 from .types import Encoded, Framed, Input, Length, Pair, ReadKey, Tokens
 
 if TYPE_CHECKING:
@@ -157,6 +157,12 @@ class Reader:
             except TooLong as error:
                 piece.errors[piece.start + offset] = moved(error, piece.start + offset)
                 piece.encoded[offset] = None
+
+
+def refuse_none(inputs: Sequence[Input]) -> None:
+    """Raise `NoInputs` where there are none."""
+    if len(inputs) == 0:
+        raise NoInputs("The call has no inputs.", allowed="It takes one or more.", param="inputs")
 
 
 def refuse_large(num_tokens: int, num_inputs: int, most: int) -> None:

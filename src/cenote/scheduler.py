@@ -111,13 +111,18 @@ class Scheduler(Generic[C]):
         taken.sort(key=_length_then_arrival)
         return taken
 
-    def drop(self, call: C) -> int:
-        """Remove all that waits for `call`; return how many sequences that were."""
-        dropped = self._by_call.pop(call, set())
+    def drop(self, call: C) -> list[Pending[C]]:
+        """Remove and return all that waits for `call`, what came first first."""
+        dropped = sorted(self._by_call.get(call, ()), key=lambda pending: pending.arrival)
         for pending in dropped:
-            for waiting in self._lanes.values():
-                waiting.discard(pending)
-        return len(dropped)
+            self.withdraw(pending)
+        return dropped
+
+    def withdraw(self, pending: Pending[C]) -> None:
+        """Remove one that waits."""
+        for waiting in self._lanes.values():
+            waiting.discard(pending)
+        self._forget(pending)
 
     def _next_lane(self) -> Lane | None:
         interactive, bulk = (bool(self._lanes[lane].by_arrival) for lane in LANES)

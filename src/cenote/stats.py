@@ -53,6 +53,7 @@ class Snapshot:
         running_seqs: Sequences in the batches that run.
         open_calls: Calls that have not ended.
         tokens_per_s: Tokens through the model, mean of the last `RATE_WINDOW_S` seconds.
+        merged: Sequences that got the row of an equal one, which waited or ran.
         cache_hits, cache_misses: Sequences that the cache answered, and that it did not know.
         cache_bytes: Memory of what it keeps.
     """
@@ -74,6 +75,7 @@ class Snapshot:
     running_seqs: int
     open_calls: int
     tokens_per_s: float
+    merged: int
     cache_hits: int
     cache_misses: int
     cache_bytes: int
@@ -89,7 +91,7 @@ class Stats:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._lock = threading.Lock()
         self._requests = self._inputs = self._tokens = self._shared_tokens = self._batches = 0
-        self._cache_hits = self._cache_misses = 0
+        self._cache_hits = self._cache_misses = self._merged = 0
         self._ends: Counter[str] = Counter()
         self._errors: Counter[str] = Counter()
         self._tokens_per_batch, self._seqs_per_batch = _Counts(TOKENS), _Counts(SEQS)
@@ -134,6 +136,11 @@ class Stats:
             self._cache_hits += num_hits
             self._cache_misses += num_misses
 
+    def merged(self, num_seqs: int) -> None:
+        """Sequences got the row of equal ones."""
+        with self._lock:
+            self._merged += num_seqs
+
     def tokens_per_s(self) -> float:
         """Tokens through the model a second, mean of the last `RATE_WINDOW_S` seconds."""
         with self._lock:
@@ -162,6 +169,7 @@ class Stats:
                 running_seqs=running_seqs,
                 open_calls=open_calls,
                 tokens_per_s=self._rate.per_s(),
+                merged=self._merged,
                 cache_hits=self._cache_hits,
                 cache_misses=self._cache_misses,
                 cache_bytes=cache_bytes,

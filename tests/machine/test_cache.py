@@ -1,4 +1,4 @@
-"""Inputs that come again: merged in a batch, answered by the cache, and never otherwise than the model would."""
+"""Inputs that come again are answered by the cache, and never otherwise than the model would."""
 
 from __future__ import annotations
 
@@ -24,32 +24,6 @@ def rows_of(outcome: Outcome) -> list[bytes]:
 
 def num_run(served: Any) -> int:
     return sum(batch.num_seqs for batch in served.runner.batches)
-
-
-def test_equal_inputs_of_calls_in_one_batch_run_once(serve: Serve) -> None:
-    served = serve(num_workers=1)
-    served.occupy()
-    calls = [served.engine.submit("embed", inputs) for inputs in (["a", "b"], ["b", "c"], ["b", "a", "a"])]
-    served.wait_for_queue(6)
-    served.runner.gate.set()
-    first, second, third = (call.result() for call in calls)
-    assert served.runner.batches[1].num_seqs == 3
-    a, b = rows_of(first)
-    assert rows_of(second)[0] == b
-    assert rows_of(third) == [b, a, a]
-    third.rows[0][:] = 0
-    assert rows_of(first) == [a, b]
-
-
-def test_equal_inputs_that_are_read_otherwise_are_not_merged(serve: Serve) -> None:
-    served = serve(num_workers=1)
-    served.occupy()
-    whole, tokenwise = (served.engine.submit(task, ["a b c"]) for task in ("embed", "token_embed"))
-    served.wait_for_queue(2)
-    served.runner.gate.set()
-    assert whole.result().rows[0].ndim == 1
-    assert tokenwise.result().rows[0].ndim == 2
-    assert served.runner.batches[1].num_seqs == 2
 
 
 @pytest.mark.parametrize("task", ["embed", "token_embed"])

@@ -36,7 +36,7 @@ class Checked:
 
     def drop(self, call: str) -> None:
         gone = [p for lane in self.waiting.values() for p in lane if p.call == call]
-        assert self.scheduler.drop(call) == len(gone)
+        assert self.scheduler.drop(call) == sorted(gone, key=lambda p: p.arrival)
         for lane in self.waiting.values():
             lane[:] = [p for p in lane if p.call != call]
         self.compare()

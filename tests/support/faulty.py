@@ -76,7 +76,7 @@ class Served:
 
     def occupy(self) -> Call:
         """Hold one worker at the gate, and return its call."""
-        call = self.engine.submit("embed", [tokens(2, WAITS, 3)])
+        call = self.engine.submit("embed", [tokens(2, WAITS, 3)], use_cache=False)
         self.runner.wait_until_waiting()
         return call
 

@@ -21,6 +21,7 @@ _COUNTERS = {
     "tokens": ("cenote_tokens", "Tokens that went through the model."),
     "shared_tokens": ("cenote_shared_tokens", "Those of them that were computed for a text that begins alike."),
     "batches": ("cenote_batches", "Batches that went through the model."),
+    "merged": ("cenote_merged_sequences", "Sequences that got the row of an equal one, which waited or ran."),
     "cache_hits": ("cenote_cache_hits", "Sequences that the cache of rows answered."),
     "cache_misses": ("cenote_cache_misses", "Sequences that the cache of rows did not know."),
 }

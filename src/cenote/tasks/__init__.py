@@ -85,3 +85,19 @@ def find(name: str) -> Task:
     if plugins.is_built_in(given):
         return cast(Task, importlib.import_module(given))
     return GuestTask(name, plugins.task(name))
+
+
+def find_served(name: str, recipe: Recipe) -> Task:
+    """The task called `name`, which the model must serve.
+
+    Raises:
+        UnsupportedTask: There is no such task, or the model cannot be read as it.
+    """
+    module = find(name)
+    if not module.serves(recipe):
+        raise UnsupportedTask(
+            f"Unsupported task: {name!r} with {recipe.name}.",
+            allowed=f"Supported tasks: {tuple(recipe.tasks)}",
+            param="task",
+        )
+    return module
