@@ -34,6 +34,9 @@ tests: $(VENV)/test.stamp ## Run the tests alone; ARGS="-k tokenizer" picks some
 
 kernels: $(VENV)/kernels.stamp ## Compile Cenote's own CPU kernels into the environment, where there is a C compiler
 
+clients: $(VENV)/test.stamp ## Run clients that pin other versions, in an environment of their own, against a real server
+	$(BIN)/pytest -m clients $(ARGS)
+
 bench: $(VENV)/test.stamp ## Race Cenote against its peers on this machine
 	$(BIN)/python -m bench $(ARGS)
 

@@ -10,14 +10,16 @@ import numpy as np
 import pytest
 import tiktoken
 
+from clients.record import FIRST_HEADING, PAGE
 from house.test_docs import blocks
 from support.references import reference_vectors
 
 from .running import Server
 from .test_token_ids import plugin, reading  # noqa: F401  # fixtures
 
-PAGE = Path(__file__).parents[2] / "docs" / "clients.md"
-EXAMPLES = [block for block in blocks(PAGE.read_text(encoding="utf-8")) if block.language == "python"]
+# Those from that heading on run in an environment of their own.
+HERE = PAGE.read_text(encoding="utf-8").partition(FIRST_HEADING)[0]
+EXAMPLES = [block for block in blocks(HERE) if block.language == "python"]
 TEXTS = ["a text", "another"]
 ADDRESS = "http://127.0.0.1:8000"
 

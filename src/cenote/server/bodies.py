@@ -69,7 +69,7 @@ async def read(request: Request, rows: Sequence[Route], max_body_bytes: int) -> 
         Cancelled: The client went away while sending.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type != "application/json":
+    if media_type != "application/json" and (media_type or not rows[-1].dialect.untyped):
         raise Refusal(
             400, f"Unsupported Media Type: Only 'application/json' is allowed; this request says {media_type!r}."
         )

@@ -39,6 +39,7 @@ class Dialect:
         tell: Fills that body.
         statuses: Kind of a failure -> HTTP status, where the dialect has another one than `refusals` gives.
         prefixed: False for what only operators use, which has no prefix.
+        untyped: Whether bodies may come without a `content-type`, since clients of it send none.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Dialect:
     tell: Callable[[Failure], Struct]
     statuses: Mapping[str, int] = field(default_factory=dict)
     prefixed: bool = True
+    untyped: bool = False
 
 
 class ErrorDetail(Struct, kw_only=True):

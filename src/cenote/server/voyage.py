@@ -32,7 +32,7 @@ def tell(failure: Failure) -> VoyageError:
     return VoyageError(detail=failure.message)
 
 
-VOYAGE = Dialect("voyage", VoyageError, tell, {"model_not_found": 400, "unsupported_task": 400})
+VOYAGE = Dialect("voyage", VoyageError, tell, {"model_not_found": 400, "unsupported_task": 400}, untyped=True)
 
 Texts: TypeAlias = str | list[str]
 
