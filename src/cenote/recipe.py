@@ -23,7 +23,7 @@ from . import (
     templates,
 )
 from . import modules as st
-from .checkpoint import Checkpoint, open_checkpoint
+from .checkpoint import Checkpoint, open_checkpoint, with_base
 from .classifying import Classifying, Made, classifying
 from .config import ModelSettings
 from .errors import BadInput, CheckpointError, ConfigError
@@ -248,7 +248,7 @@ def _backbone(checkpoint: Checkpoint, listed: st.Modules | None, settings: Model
     """The files of the backbone, which may lie in a folder of their own."""
     override = hf.override_of(settings.hf_overrides)
     folder, stated = (listed.folder, listed.first.stated) if listed else ("", None)
-    return Checkpoint(checkpoint.name, checkpoint.folder / folder, checkpoint.revision, override, stated)
+    return with_base(Checkpoint(checkpoint.name, checkpoint.folder / folder, checkpoint.revision, override, stated))
 
 
 def _converted(

@@ -68,9 +68,9 @@ class Runner:
         self.threads_per_worker = self.plan.threads_per_worker
         self.max_batch_tokens = self.plan.max_batch_tokens
         log.info("Kernels: %s (%s).", self.plan.kernels or "PyTorch's", self.plan.reasons["kernels"])
-        by_folder: dict[Path, dict[str, Recipe]] = {}
+        by_folder: dict[tuple[Path, ...], dict[str, Recipe]] = {}
         for route, one in recipe.by_route.items():
-            by_folder.setdefault(one.transformer.folder, {})[route] = one
+            by_folder.setdefault(one.transformer.folders, {})[route] = one
         with torch.inference_mode():
             self._backbones = [Backbone(routes, machine) for routes in by_folder.values()]
         # On a GPU the mask that this takes would keep PyTorch from its fastest attention. In int8 the last bit of a

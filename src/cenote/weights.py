@@ -20,6 +20,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
+from . import lora
 from .checkpoint import Checkpoint
 from .errors import CheckpointError, WeightMismatch
 from .layers.linear import Linear
@@ -32,13 +33,19 @@ _PLAIN_DTYPES: Final = (torch.float32, torch.float16, torch.bfloat16, torch.floa
 
 
 def stored_tensors(checkpoint: Checkpoint, folder: str = "") -> Iterator[tuple[str, Tensor]]:
-    """Names and tensors of the weights in `folder` of the checkpoint, one at a time.
+    """Names and tensors of the weights in `folder` of the checkpoint, one at a time, an adapter merged into them.
 
     Safetensors are preferred to `pytorch_model.bin`, which is read without running any code in it.
 
     Raises:
-        CheckpointError: There are no weights, or an index names a file that is not there.
+        CheckpointError: There are no weights, or an index names a file that is not there, or as `lora.merged`.
+        WeightMismatch: As `lora.merged`.
     """
+    tensors = _stored_tensors(checkpoint, folder)
+    return tensors if folder or checkpoint.over is None else lora.merged(tensors, checkpoint)
+
+
+def _stored_tensors(checkpoint: Checkpoint, folder: str) -> Iterator[tuple[str, Tensor]]:
     for path in weight_files(checkpoint, folder):
         if path.suffix == ".safetensors":
             with safe_open(path, framework="pt") as file:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from . import bidirectional, internlm2
+from . import bidirectional, internlm2, jina_v5
 
 DECODERS: Final = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "internlm2")
 
@@ -32,6 +32,7 @@ OWN_SHAPE: Final[dict[str, dict[str, Any]]] = {
     "phi3": {},
     "internlm2": internlm2.OWN_SHAPE,
     "llama_bidirec": bidirectional.OWN_SHAPE,
+    jina_v5.JinaV5Config.model_type: _HEAD_SIZE,
 }
 
 
@@ -98,5 +99,6 @@ VARIANTS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "qwen3-window": ("qwen3", {**_WINDOWED, "max_window_layers": 2, "attention_bias": True}),
     **internlm2.VARIANTS,
     "llama_bidirec": ("llama_bidirec", {}),
+    "jina_embeddings_v5": ("jina_embeddings_v5", {}),
 }
 """Name -> model type and what is special in its config."""

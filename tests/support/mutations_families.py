@@ -9,6 +9,8 @@ from .mutations_decoders import BATCHES, DECODERS, HIDDEN
 
 ENCODERS: Final = "tests/models/test_encoders.py::"
 BIDIRECTIONAL: Final = "tests/models/test_bidirectional.py::"
+PEFT: Final = "tests/golden/test_peft.py::test_hidden_states_equal_those_of_peft"
+ADAPTERS: Final = "tests/models/test_adapters_of_peft.py::"
 REWARDS: Final = "tests/doors/test_llm_rewards.py::"
 
 PACKED: Final = (
@@ -108,5 +110,57 @@ CONVOLVED: Final = (
         "self.weight.transpose(1, 2).reshape",
         "self.weight.flip(2).transpose(1, 2).reshape",
         (f"{HIDDEN}[deberta-v2-convolved-alone]",),
+    ),
+)
+
+MERGED: Final = (
+    Mutation(
+        "update of an adapter not scaled",
+        "lora.py",
+        "stored.float() + self.scale * added",
+        "stored.float() + added",
+        (f"{PEFT}[plain-keep]",),
+    ),
+    Mutation(
+        "scale of an adapter by its rank where its root counts",
+        "lora.py",
+        "alpha / (math.sqrt(rank) if config.value",
+        "alpha / (rank if config.value",
+        (f"{PEFT}[everything-keep]",),
+    ),
+    Mutation(
+        "scale of one layer of an adapter left out",
+        "lora.py",
+        'float(next(own, config.number("lora_alpha", 8)))',
+        'config.number("lora_alpha", 8)',
+        (f"{PEFT}[everything-keep]",),
+    ),
+    Mutation(
+        "update of a table left out",
+        "lora.py",
+        "(.*)\\.lora_(?:(A|B)\\.weight|embedding_(A|B))",
+        "(.*)\\.lora_(?:(A|B)\\.weight|embeddings_(A|B))",
+        (f"{PEFT}[table-keep]",),
+    ),
+    Mutation(
+        "names of an adapter matched anywhere",
+        "lora.py",
+        'longer.endswith(f".{shorter}") and "." not in longer[: -len(shorter) - 1]',
+        'longer.endswith(f".{shorter}")',
+        (f"{ADAPTERS}test_adapters_that_do_not_fit_stop_the_start",),
+    ),
+    Mutation(
+        "adapter of the first task for every one",
+        "checkpoint.py",
+        'checkpoint.config.get("jina_task", "retrieval")',
+        '"retrieval"',
+        (f"{ADAPTERS}test_jina_embeddings_v5_is_read_with_the_adapter_of_a_task[decoder]",),
+    ),
+    Mutation(
+        "adapter left out of the fingerprint",
+        "fingerprint.py",
+        'said["adapter"] = _hash(recipe.transformer.over / ADAPTER_CONFIG)',
+        "pass",
+        (f"{ADAPTERS}test_an_adapter_counts_in_the_fingerprint",),
     ),
 )

@@ -64,6 +64,13 @@ class Config:
             ConfigError: It needs code of its own that may not run, or adapters.
             CheckpointError: It is quantised, or no model of texts.
         """
+        if checkpoint.over is not None:
+            raise ConfigError(
+                f"{checkpoint.name} is an adapter, and transformers is to run its base model.",
+                allowed="Cenote merges adapters into models of its own implementations.",
+                fix="Merge it with PEFT, and name the folder of the result.",
+                param="model_impl",
+            )
         hf = classes.config_of(checkpoint, trusts_code=trusts_code)
         model = classes.empty(hf, "embed", trusts_code=trusts_code)
         module = classes.of_tokens(model)
