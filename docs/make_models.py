@@ -48,7 +48,7 @@ _EXAMPLES: dict[str, str] = {
     "phi3": "microsoft/Phi-3-mini-4k-instruct",
     "present_words": "",
     "qwen2": "Alibaba-NLP/gte-Qwen2-1.5B-instruct, mixedbread-ai/mxbai-rerank-base-v2",
-    "qwen3": "Qwen/Qwen3-Embedding-0.6B, Qwen/Qwen3-Reranker-0.6B, voyageai/voyage-4-nano",
+    "qwen3": "Qwen/Qwen3-Embedding-0.6B, Qwen/Qwen3-Reranker-0.6B, jinaai/jina-reranker-v3",
     "roberta": "BAAI/bge-m3, intfloat/multilingual-e5-base, BAAI/bge-reranker-v2-m3",
     "static_embedding": "minishlab/potion-base-8M, sentence-transformers/static-retrieval-mrl-en-v1",
     "t5": "sentence-transformers/sentence-t5-base, sentence-transformers/gtr-t5-base",

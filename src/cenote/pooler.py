@@ -17,7 +17,7 @@ from .classifying import Classifying
 from .config import ModelSettings, PoolerConfig
 from .errors import CheckpointError, ConfigError, UnsupportedTask
 from .modules import Modules
-from .modules.late_interaction import LateInteraction, projection, stanford_steps
+from .modules.late_interaction import LateInteraction, projection, steps_without_modules
 from .steps import CNN, LSTM, Bag, Dense, Nature, Normalize, Pooling, Step, layers_read, size_after
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def steps(
         sources.update(dict.fromkeys(("steps", "normalize", "embedding_size"), f"none: {why_none}"))
         return (), False
     if late is not None:
-        return _late_steps(listed, transformer, asked, sources)
+        return _late_steps(listed, late, transformer, asked, sources)
     found, normalize = _pooled_steps(listed.steps if listed else (), transformer, nature, asked, sources)
     return (*_projected(transformer, nature), *found), normalize
 
@@ -109,7 +109,7 @@ def _projected(transformer: Checkpoint, nature: Nature) -> tuple[Step, ...]:
 
 
 def _late_steps(
-    listed: Modules | None, transformer: Checkpoint, asked: PoolerConfig, sources: dict[str, str]
+    listed: Modules | None, late: LateInteraction, transformer: Checkpoint, asked: PoolerConfig, sources: dict[str, str]
 ) -> tuple[tuple[Step, ...], bool]:
     from . import weights
 
@@ -118,7 +118,9 @@ def _late_steps(
     source = "modules.json" if listed else "config.json: architectures"
     sources.update(dict.fromkeys(("steps", "normalize", "late_interaction"), source))
     sources["pooling"] = "none: a vector per token"
-    found = listed.steps if listed else stanford_steps(weights.stored_shapes(transformer), transformer.name)
+    found = (
+        listed.steps if listed else steps_without_modules(late, weights.stored_shapes(transformer), transformer.name)
+    )
     normalize = bool(found) and isinstance(found[-1], Normalize)
     found = found[:-1] if normalize else found
     if asked.use_activation is not None:

@@ -28,7 +28,7 @@ from .classifying import Classifying, Made, classifying
 from .config import ModelSettings
 from .errors import BadInput, CheckpointError, ConfigError
 from .modules import routing
-from .modules.late_interaction import LateInteraction, stanford
+from .modules.late_interaction import LateInteraction, without_modules
 from .modules.routing import Routing
 from .sparse import Sparse
 from .steps import Dense, MaskedLM, Nature, Pooling, PresentWords, Step, WordWeights
@@ -200,7 +200,7 @@ def _resolved(checkpoint: Checkpoint, listed: st.Modules | None, settings: Model
     kind, classifier = _converted(listed, transformer, tokenizer, served, settings, sources)
     nature, asked, raw = model.nature, settings.pooler_config, transformer.config
     name = str((raw.get("architectures") or [""])[0])
-    late = None if classifier else listed.late_interaction if listed else stanford(transformer)
+    late = None if classifier else listed.late_interaction if listed else without_modules(transformer, tokenizer)
     words = _words(not (classifier or late), listed, architecture, name, model, transformer, tokenizer, sources)
     steps, normalize = pooler.steps(listed, late, classifier, words.alone, transformer, nature, asked, sources)
     prompts, default_prompt = _prompts(settings_st, raw, late, sources)

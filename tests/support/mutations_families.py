@@ -11,6 +11,7 @@ ENCODERS: Final = "tests/models/test_encoders.py::"
 BIDIRECTIONAL: Final = "tests/models/test_bidirectional.py::"
 PEFT: Final = "tests/golden/test_peft.py::test_hidden_states_equal_those_of_peft"
 ADAPTERS: Final = "tests/models/test_adapters_of_peft.py::"
+LISTS: Final = "tests/doors/test_llm_listwise.py::"
 REWARDS: Final = "tests/doors/test_llm_rewards.py::"
 
 PACKED: Final = (
@@ -162,5 +163,43 @@ MERGED: Final = (
         'said["adapter"] = _hash(recipe.transformer.over / ADAPTER_CONFIG)',
         "pass",
         (f"{ADAPTERS}test_an_adapter_counts_in_the_fingerprint",),
+    ),
+)
+
+LISTWISE: Final = (
+    Mutation(
+        "documents of a list numbered from 1",
+        "uses/listwise.py",
+        "in enumerate(documents)\n",
+        "in enumerate(documents, 1)\n",
+        (f"{LISTS}test_a_query_and_its_documents_are_one_prompt",),
+    ),
+    Mutation(
+        "tokens with rows left in the texts of a list",
+        "uses/listwise.py",
+        'text = text.replace(token, "")',
+        "pass",
+        (f"{LISTS}test_a_query_and_its_documents_are_one_prompt",),
+    ),
+    Mutation(
+        "query of a list read by its first row",
+        "uses/listwise.py",
+        "matrices[prompt][-1] for",
+        "matrices[prompt][0] for",
+        (f"{LISTS}test_pairs_are_prompts_of_their_own",),
+    ),
+    Mutation(
+        "instruction of a list left out",
+        "uses/listwise.py",
+        'if instruction else ""',
+        'if not instruction else ""',
+        (f"{LISTS}test_an_instruction_stands_in_the_prompt",),
+    ),
+    Mutation(
+        "layers of a listwise reranker not activated",
+        "modules/late_interaction.py",
+        "return replace(first, activation=_RELU), last",
+        "return first, last",
+        (f"{LISTS}test_tokens_of_a_prompt_have_the_rows_that_are_scored",),
     ),
 )

@@ -20,11 +20,20 @@ WORDS = ("yes", "no", "Yes", "0", "1")
 MARKS = ("<|im_start|>", "<|im_end|>")
 
 
-def reranker(source: Path, folder: Path, *, template: str | None = None, bos: str | None = None, **config: Any) -> Path:
+def reranker(
+    source: Path,
+    folder: Path,
+    *,
+    template: str | None = None,
+    bos: str | None = None,
+    special: Sequence[str] = MARKS,
+    **config: Any,
+) -> Path:
     """A copy of the language model in `source` whose tokenizer knows `WORDS` and `MARKS`, in rows that it has.
 
     Args:
         template: Its chat template, None for none.
+        special: Special tokens that its tokenizer knows besides.
         bos: The token that its files call the first of a text; the tokenizer adds it nowhere.
         config: Keys of `config.json`.
     """
@@ -35,17 +44,17 @@ def reranker(source: Path, folder: Path, *, template: str | None = None, bos: st
     # The last pieces of the vocabulary make room: marks become special tokens, words plain entries.
     spare = [piece for piece, _ in sorted(entries.items(), key=lambda entry: -entry[1])]
     merged = {left + right: index for index, (left, right) in enumerate(vocabulary["model"]["merges"])}
-    for word in (*WORDS, *MARKS):
+    for word in (*WORDS, *special):
         if word in entries:
             continue
-        piece = next(one for one in spare if one in merged and one not in (*WORDS, *MARKS))
+        piece = next(one for one in spare if one in merged and one not in (*WORDS, *special))
         spare.remove(piece)
         entries[word] = entries.pop(piece)
         vocabulary["model"]["merges"] = [
             pair for pair in vocabulary["model"]["merges"] if piece not in ("".join(pair), *pair)
         ]
     marks = [{"id": entries[mark], "content": mark, "special": True, "single_word": False, "lstrip": False,
-              "rstrip": False, "normalized": False} for mark in MARKS]  # fmt: skip
+              "rstrip": False, "normalized": False} for mark in special]  # fmt: skip
     vocabulary["added_tokens"] = [*vocabulary["added_tokens"], *marks]
     (folder / "tokenizer.json").write_text(json.dumps(vocabulary))
     if bos is not None:

@@ -104,7 +104,9 @@ class ScoredPairs:
             # A good pair stands in for those that failed, which have no rows to compare; what it scores is dropped.
             places = [good[0] if pair in errors else pair for pair in range(self.planned.num_pairs)]
             first, second = ([side[at] for at in places] for side in (self.planned.first, self.planned.second))
-            scores = score.finish(self.recipe, replace(self.planned, first=first, second=second), outcome)
+            place = [self.planned.place[at] for at in places] if self.planned.place else ()
+            planned = replace(self.planned, first=first, second=second, place=place)
+            scores = score.finish(self.recipe, planned, outcome)
             rows_ND[good] = np.stack([scores.scores, scores.order], axis=1)[good, : self.num_columns]
         return Outcome(rows_ND, self._encoded(outcome), errors)
 

@@ -15,6 +15,7 @@ from ..checkpoint import Checkpoint
 from ..errors import CheckpointError
 from ..hf import Raw
 from ..steps import Dense, Normalize, Step, on_tokens
+from ..tokenizer_files import read_files
 from ..types import InputType
 
 SIMILARITIES: Final = ("maxsim", "meanmaxsim")
@@ -23,7 +24,14 @@ SIMILARITIES: Final = ("maxsim", "meanmaxsim")
 STANFORD: Final = ("HF_ColBERT", "ColBERTModel", "ColBERTJinaRobertaModel")
 """Architectures that Stanford's checkpoints name, or users for them."""
 
+RANKS_LISTS: Final = "JinaForRanking"
+"""The architecture that jina-reranker-v3 names."""
+LISTED: Final = ("<|embed_token|>", "<|rerank_token|>")
+"""What stands after each document there, and after the query: the only tokens with rows."""
+
 _PROJECTIONS: Final = ("linear.weight", "colbert_linear.weight")
+_RANKING_LAYERS: Final = ("projector.0.weight", "projector.2.weight")
+_RELU: Final = "torch.nn.modules.activation.ReLU"
 _IDENTITY: Final = "torch.nn.modules.linear.Identity"
 _ROLES: Final[Mapping[InputType, str]] = {"query": "query_prefix", "document": "document_prefix"}
 _KNOBS: Final = ("query_length", "document_length", "query_expansion")
@@ -104,6 +112,7 @@ class LateInteraction:
         markers: Prompts that begin with a token of the vocabulary, which the tokenizer reads as that one token.
         prompts: Name of a prompt -> text.
         similarity: One of `SIMILARITIES`.
+        ranks_lists: Whether a query and all its documents are one prompt (`uses.listwise`).
     """
 
     query_length: int | None = None
@@ -114,6 +123,7 @@ class LateInteraction:
     markers: tuple[str, ...] = ()
     prompts: Mapping[str, str] = field(default_factory=dict, hash=False)
     similarity: str = SIMILARITIES[0]
+    ranks_lists: bool = False
 
     def width(self, input_type: InputType | None) -> int | None:
         """Tokens that a text is cut to; None where it has no width of its own."""
@@ -207,6 +217,39 @@ def stanford(checkpoint: Checkpoint) -> LateInteraction | None:
         markers=tuple(prompts.values()),
         prompts=prompts,
     )
+
+
+def without_modules(checkpoint: Checkpoint, words: Checkpoint) -> LateInteraction | None:
+    """How a late-interaction checkpoint without `modules.json` reads texts; None where it is none.
+
+    Args:
+        checkpoint: The files of the transformer.
+        words: Those of the tokenizer.
+
+    Raises:
+        CheckpointError: The vocabulary lacks the tokens that have rows.
+    """
+    if RANKS_LISTS not in (checkpoint.config.get("architectures") or []):
+        return stanford(checkpoint)
+    backend = read_files(words).backend
+    ids = [number for token in LISTED if (number := backend.id_of(token)) is not None]
+    if len(ids) < len(LISTED):
+        raise CheckpointError(
+            f"The vocabulary of {words.name} lacks one of {', '.join(LISTED)}, whose vectors the model is read by.",
+            fix="Fetch the tokenizer's files again.",
+        )
+    return LateInteraction(mask=RowMask(only_ids=tuple(ids)), ranks_lists=True)
+
+
+def steps_without_modules(late: LateInteraction, shapes: Mapping[str, Sequence[int]], name: str) -> tuple[Step, ...]:
+    """The layers that lie among the weights of such a checkpoint; arguments and errors as of `stanford_steps`."""
+    if not late.ranks_lists:
+        return stanford_steps(shapes, name)
+    missing = [layer for layer in _RANKING_LAYERS if layer not in shapes]
+    if missing:
+        raise CheckpointError(f"{name} lacks {', '.join(missing)}.", fix="Fetch its weights again.")
+    first, last = (projection(layer, shapes[layer]) for layer in _RANKING_LAYERS)
+    return replace(first, activation=_RELU), last
 
 
 def stanford_steps(shapes: Mapping[str, Sequence[int]], name: str) -> tuple[Step, ...]:

@@ -17,7 +17,7 @@ from ..errors import BadInput, UnsupportedTask
 from ..outputs import RerankResult
 from ..tasks import classify, embed, find, hybrid, sparse, token_embed
 from ..types import FloatArray, Input, InputType, Outcome, Pair
-from . import Group
+from . import Group, listwise
 from .similarity import LATE_SIMILARITIES, SIMILARITIES, mean_max_sim, of_sparse
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ class Plan:
         first, second: Positions among the inputs of all groups for each pair; equal where one input is the pair.
         score_type: How rows become scores.
         use_activation, weights: As in `Options`.
+        place: For each pair which document of its input it is, where inputs are whole lists; () where they are not.
     """
 
     groups: Sequence[Group]
@@ -84,6 +85,7 @@ class Plan:
     score_type: ScoreType
     use_activation: bool | None
     weights: Sequence[float] | None = None
+    place: Sequence[int] = ()
 
     @property
     def num_pairs(self) -> int:
@@ -175,10 +177,14 @@ def plan(recipe: Recipe, tokenizer: Tokenizer, data_1: Any, data_2: Any, options
     documents = _cut(documents, options.max_tokens_per_doc, "max_tokens_per_doc", recipe, tokenizer)
     if how == "cross-encoder":
         return _paired(recipe, tokenizer, queries, documents, options)
-    for name, value in (("chat_template", options.template), ("instruction", options.instruction)):
+    lists = recipe.late_interaction is not None and recipe.late_interaction.ranks_lists and how == "late-interaction"
+    instruction = None if lists else options.instruction
+    for name, value in (("chat_template", options.template), ("instruction", instruction)):
         if value is not None:
             what = f"{name} was given, but {recipe.name} scores as a {how}."
             raise BadInput(what, allowed="A template joins the pairs of a cross-encoder.", param=name)
+    if lists:
+        return _listed(queries, documents, options)
     first = [0] * len(documents) if len(queries) == 1 else list(range(len(queries)))
     second = [len(queries) + position for position in range(len(documents))]
     params = _params(how, options)
@@ -219,6 +225,9 @@ def finish(recipe: Recipe, planned: Plan, outcome: Outcome) -> Scores:
     if planned.score_type == "hybrid":
         apart = [hybrid.parts(row) for row in rows]
         scores = np.array([_mixed(apart[a], apart[b], planned.weights) for a, b in pairs], np.float32)
+        return Scores(scores, scores)
+    if planned.place:
+        scores = listwise.scores(list(rows), planned.first, planned.place)
         return Scores(scores, scores)
     # What scores tokens beside whole texts was trained with means over the tokens of queries.
     usual = "maxsim" if recipe.multi_vector is None else "meanmaxsim"
@@ -319,6 +328,18 @@ def _paired(recipe: Recipe, tokenizer: Tokenizer, queries: list[str], documents:
     each = range(len(inputs))
     raw = classify.Params(raw_logits=True, add_special_tokens=options.add_special_tokens)
     return Plan([Group(classify.NAME, inputs, raw)], each, each, "cross-encoder", options.use_activation)
+
+
+def _listed(queries: list[str], documents: list[str], options: Options) -> Plan:
+    """One prompt for a query and all its documents, or for each pair."""
+    lists = [documents] if len(queries) == 1 else [[document] for document in documents]
+    told = options.instruction or (options.template_kwargs or {}).get("instruction")
+    inputs: list[Input] = [listwise.prompt(query, own, told) for query, own in zip(queries, lists, strict=True)]
+    first = [number for number, own in enumerate(lists) for _ in own]
+    place = [number for own in lists for number in range(len(own))]
+    how: ScoreType = "late-interaction"
+    group = Group(_TASKS[how], inputs, _params(how, options))
+    return Plan([group], first, first, how, options.use_activation, place=place)
 
 
 def _texts(given: Any, param: str) -> list[str]:
