@@ -127,7 +127,7 @@ def run_guards(source: Path, guards: Sequence[str], scratch: Path) -> dict[str, 
 
     sys.path.insert(0, str(source))
     recorder = Recorder()
-    paths = f"pythonpath={source} {ROOT / 'tests'} {ROOT}"
+    paths = f"pythonpath={source} {ROOT / 'tests'} {ROOT} {ROOT / 'kernels' / 'src'}"
     # Plugins of pytest that the parent has imported cannot be rewritten, and need not be.
     quiet = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
     options = [
