@@ -36,6 +36,9 @@ def sees_all(raw: Mapping[str, Any]) -> str | None:
     The makers' code makes it so; `config.json` has no key for it.
     """
     own = raw.get("auto_map")
+    # GritLM generates as its family does, and embeds otherwise, by the same weights (arXiv 2402.09906).
+    if is_gritlm(raw):
+        return "config.json: architectures or auto_map, which name GritLM"
     names = {
         "model_type": raw.get("model_type") if raw.get("model_type") == "llama_bidirec" else "",
         "architectures": str((raw.get("architectures") or [""])[0]),
@@ -43,6 +46,13 @@ def sees_all(raw: Mapping[str, Any]) -> str | None:
     }
     found = (key for key, name in names.items() if name == "llama_bidirec" or "Bidirectional" in str(name))
     return next((f"config.json: {key}" for key in found), None)
+
+
+def is_gritlm(raw: Mapping[str, Any]) -> bool:
+    """Whether a language model was also trained to embed what comes after an instruction."""
+    own = raw.get("auto_map")
+    named = [*(raw.get("architectures") or []), *(own.values() if isinstance(own, dict) else [])]
+    return any("gritlm" in str(name).lower() for name in named)
 
 
 class Raw:

@@ -135,7 +135,7 @@ def _pooled_steps(
     source = "modules.json" if listed else "default: no modules.json"
     sources.update(dict.fromkeys(("steps", "pooling", "normalize"), source))
     if not listed:
-        found: tuple[Step, ...] = (Bag() if nature.bag else Pooling((nature.pooled,)),)
+        found: tuple[Step, ...] = (Bag() if nature.bag else Pooling((nature.pooled,), nature.pools_prompt),)
         normalize = nature.normalizes
     else:
         _check_layers(listed, transformer)

@@ -258,6 +258,7 @@ class Nature:
         causal: Whether a token sees no later one.
         causal_source: Where that stands.
         pooled: Mode of `layers.pooling.POOLS` where the checkpoint has no `modules.json`.
+        pools_prompt: Whether the tokens of a prompt count there.
         why_not_float16: Why the family is not to be computed in float16, or None.
         bag: Whether it gives one row per text instead of one per token, and takes texts of any length.
         prunes: Whether it computes wanted rows alone where only some are read.
@@ -274,6 +275,7 @@ class Nature:
     causal: bool = False
     causal_source: str = "the architecture"
     pooled: Pooled = "cls"
+    pools_prompt: bool = True
     why_not_float16: str | None = None
     bag: bool = False
     prunes: bool = True

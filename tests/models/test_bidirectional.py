@@ -151,6 +151,27 @@ def test_a_class_may_see_all_without_a_layer_of_its_own(tiny: Tiny, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
+    "says",
+    [
+        {"architectures": ["GritLM"]},
+        {"architectures": ["MistralForCausalLM"], "auto_map": {"AutoModel": "modeling_gritlm7b.MistralModel"}},
+    ],
+)
+def test_gritlm_pools_what_comes_after_the_instruction(tiny: Tiny, tmp_path: Path, says: dict[str, Any]) -> None:
+    folder = changed(tiny("mistral"), tmp_path / "m", **says)
+    instruction = "<|user|>\nFind it.\n<|embed|>\n"
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    num = len(tokenizer(instruction, add_special_tokens=False)["input_ids"])
+    texts = [text for text in TEXTS[:4] if text]
+    rows = hidden(tiny("mistral"), [instruction + text for text in texts])
+    with LLM(str(folder)) as llm:
+        assert llm.recipe.steps == (Pooling(("mean",), include_prompt=False),)
+        outs = llm.embed(texts, prompt=instruction, use_tqdm=False)
+        expected = unit([row[num:].mean(0) for row in rows])
+        assert max(worst_error(o.outputs.embedding, e) for o, e in zip(outs, expected, strict=True)) <= REFERENCE_LIMIT
+
+
+@pytest.mark.parametrize(
     ("says", "message"),
     [
         ({"pooling": None}, "no 'pooling'"),

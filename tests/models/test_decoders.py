@@ -49,13 +49,42 @@ def test_a_causal_language_model_is_its_base_without_the_head(tiny: Tiny, model_
             np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize("style", [Saved(prefix="add"), Saved(format="sharded"), Saved(format="bin")], ids=str)
-@pytest.mark.parametrize("model_type", ["qwen3", "phi3", "internlm2"])
+@pytest.mark.parametrize(
+    "style",
+    [Saved(prefix="add"), Saved(format="sharded", prefix="add"), Saved(format="bin"), Saved(format="sharded_bin")],
+    ids=str,
+)
+@pytest.mark.parametrize("model_type", DECODERS)
 def test_how_weights_lie_changes_nothing(tiny: Tiny, model_type: str, style: Saved) -> None:
     inputs = ragged_ids(tiny(model_type), (3, 17))
     plain = backbone(tiny(model_type)).forward(inputs)
     for ours, theirs in zip(backbone(tiny(model_type, saved=style)).forward(inputs), plain, strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("model_type", ["llama", "qwen2", "internlm2", "llama_bidirec"])
+def test_half_of_a_tied_language_model_in_shards_is_half_of_its_base(tiny: Tiny, model_type: str, dtype: str) -> None:
+    inputs = ragged_ids(tiny(model_type), (3, 17))
+    base = backbone(tiny(model_type, dtype=dtype), dtype).forward(inputs)
+    head = {} if model_type == "llama_bidirec" else {"head": "causal_lm", "tie_word_embeddings": True}
+    folder = tiny(model_type, dtype=dtype, saved=Saved(format="sharded"), **head)
+    assert recipe_of(folder, "auto").stored_dtype == dtype
+    for ours, theirs in zip(backbone(folder, dtype).forward(inputs), base, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("model_type", ["llama", "qwen3", "internlm2"])
+def test_a_tied_head_may_be_stored_all_the_same(tiny: Tiny, tmp_path: Path, model_type: str) -> None:
+    source = tiny(model_type, head="causal_lm", tie_word_embeddings=True)
+    folder = Path(shutil.copytree(source, tmp_path / "m"))
+    state = load_file(folder / "model.safetensors")
+    (table,) = (name for name in state if name.endswith(("embed_tokens.weight", "tok_embeddings.weight")))
+    head = "output.weight" if model_type == "internlm2" else "lm_head.weight"
+    (folder / "model.safetensors").unlink()
+    torch.save({**state, head: state[table]}, folder / "pytorch_model.bin")
+    inputs = ragged_ids(source, (3, 17))
+    np.testing.assert_array_equal(backbone(folder).forward(inputs)[1], backbone(source).forward(inputs)[1])
 
 
 def test_stored_frequencies_of_old_files_are_dropped(tiny: Tiny, tmp_path: Path) -> None:
@@ -143,6 +172,7 @@ OLD_KEYS: dict[str, tuple[str, dict[str, Any]]] = {
     "theta": ("llama", {"rope_theta": 500.0}),
     "linear": ("llama", {"rope_theta": 500.0, "rope_scaling": {"type": "linear", "factor": 4.0}}),
     "dynamic": ("mistral", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}),
+    "dynamic of internlm2": ("internlm2", {"rope_theta": 1e6, "rope_scaling": {"type": "dynamic", "factor": 2.0}}),
     "yarn": (
         "qwen2",
         {"rope_theta": 1e6, "rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 17}},

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from ..errors import CheckpointError
-from ..hf import Raw, sees_all
+from ..hf import Raw, is_gritlm, sees_all
 from ..layers.blocks import Hidden
 from ..layers.decoder import Decoder, DecoderShape
 from ..layers.embeddings import Table
@@ -171,6 +171,7 @@ def nature_of(raw: Mapping[str, Any]) -> Nature:
     source = sees_all(raw)
     if source is not None:
         nature = replace(nature, causal=False, causal_source=source, pooled=_pooled(raw), projection="linear.weight")
+        nature = replace(nature, pools_prompt=not is_gritlm(raw))
     if raw.get("use_bidirectional_attention"):
         return replace(nature, causal=False, causal_source="config.json: use_bidirectional_attention")
     if raw.get("is_causal") is not None:
