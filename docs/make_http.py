@@ -40,6 +40,7 @@ prefix, which leaves no doubt where dialects share one. Where keys are set, all 
 | `x-request-id` | The request's id. |
 | `x-total-time`, `x-queue-time`, `x-tokenization-time`, `x-inference-time` | Milliseconds. |
 | `x-truncated` | How many inputs were cut. |
+| `x-pieces` | In how many pieces all inputs were read, where one was longer than the model and had several. |
 | `x-ignored-fields` | Fields of the body that had no effect, unknown ones too. |
 | `warning` | An old name that was used, and the new one. |
 | `metadata` | With `encoding_format: bytes`: JSON that says where each array lies in the body, and its shape. |

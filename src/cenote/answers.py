@@ -64,6 +64,7 @@ def scoring_outputs(planned: Plan, outcome: Outcome, scores: Scores, pad_id: int
                 tokens_of(planned, outcome, pair, pad_id),
                 num_cached_tokens=sum(outcome.num_cached_tokens(position) for position in both),
                 num_cut_tokens=sum(outcome.encoded[position].num_cut for position in both),
+                num_pieces=sum(outcome.encoded[position].num_pieces for position in both),
             )
         )
     return outputs
@@ -180,6 +181,7 @@ def _about(outcome: Outcome, index: int) -> dict[str, Any]:
         "prompt_token_ids": item.ids.tolist(),
         "num_cached_tokens": outcome.num_cached_tokens(index),
         "num_cut_tokens": item.num_cut,
+        "num_pieces": item.num_pieces,
     }
 
 

@@ -113,6 +113,7 @@ def _is_harmless(value: Any) -> bool:
 _CALLED: Final = {
     "embed": "Embedding",
     "classify": "Classification",
+    "token_embed": "Token embedding",
     "sparse": "Sparse embedding",
     "hybrid": "Hybrid embedding",
 }
@@ -208,7 +209,7 @@ def length_of(truncate_prompt_tokens: int | None, truncation_side: str | None, m
             allowed=f"It takes 1 to {max_len}, or -1 for the model's limit.",
             param="truncate_prompt_tokens",
         )
-    return Length("cut", side, None if wanted == -1 else wanted)
+    return Length("cut", side, None if wanted == -1 else wanted, explicit=True)
 
 
 def default_length(
@@ -225,7 +226,7 @@ def default_length(
         raise BadInput(f"on_long={on_long!r}.", allowed="It is refuse, cut or chunk.", param="on_long")
     if chunk_overlap is not None and (isinstance(chunk_overlap, bool) or not isinstance(chunk_overlap, int)):
         raise BadInput(f"chunk_overlap={chunk_overlap!r}.", allowed="It is a whole number.", param="chunk_overlap")
-    return Length(on_long or settings or "refuse", overlap=chunk_overlap)
+    return Length(on_long or settings or "refuse", overlap=chunk_overlap, explicit=on_long is not None)
 
 
 def tokenization(kwargs: Mapping[str, Any] | None, recipe: Recipe, default: Length) -> tuple[Length, bool]:

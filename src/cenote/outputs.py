@@ -149,6 +149,8 @@ class RequestOutput(Generic[T]):
         num_cached_tokens: How many of them a cache answered.
         finished: Always True; here for the reference's users.
         num_cut_tokens: How many tokens were cut off to fit the limit, at least; of a long text only a start is counted.
+        num_pieces: In how many pieces the model read it; more than one where it is longer than the model and was
+            embedded in pieces, and two or more for a pair whose texts are read apart.
         error: Why there is no answer, or None.
     """
 
@@ -158,6 +160,7 @@ class RequestOutput(Generic[T]):
     num_cached_tokens: int = 0
     finished: bool = True
     num_cut_tokens: int = field(default=0, kw_only=True)
+    num_pieces: int = field(default=1, kw_only=True)
     error: CenoteError | None = field(default=None, kw_only=True)
 
     @property
@@ -182,7 +185,14 @@ class PoolingRequestOutput(RequestOutput[PoolingOutput]):
     def as_other(self, kind: type[R], outputs: Any) -> R:
         """The same answer with other outputs."""
         about = (self.prompt_token_ids, self.num_cached_tokens, self.finished)
-        return kind(self.request_id, outputs, *about, num_cut_tokens=self.num_cut_tokens, error=self.error)
+        return kind(
+            self.request_id,
+            outputs,
+            *about,
+            num_cut_tokens=self.num_cut_tokens,
+            num_pieces=self.num_pieces,
+            error=self.error,
+        )
 
     def vector(self, called: str) -> list[float]:
         """The data as numbers; none where there is an error.

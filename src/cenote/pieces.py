@@ -81,7 +81,7 @@ class Reader:
         key = task.read_key(recipe, params)
         if task.NAME != "embed" and length.on_long == "chunk":
             length = Length("refuse", length.side)
-        elif task.NAME == "embed" and length.on_long == "refuse" and recipe.chunks:
+        elif task.NAME == "embed" and length.on_long == "refuse" and recipe.chunks and not length.explicit:
             length = replace(length, on_long="chunk")
         return cls(task, key, recipe.by_route[key.route], tokenizers[key.route], params, length, keep_errors)
 

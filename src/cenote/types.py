@@ -113,6 +113,11 @@ class Encoded:
     row: FloatArray | None = None
 
     @property
+    def num_pieces(self) -> int:
+        """In how many pieces the model reads it."""
+        return max(1, len(self.chunks))
+
+    @property
     def key(self) -> Hashable:
         """Equal where the model reads the same and gives out the same."""
         segments, keep = (None if array is None else array.tobytes() for array in (self.segments, self.keep))
@@ -162,12 +167,14 @@ class Length:
         limit: Most tokens with special tokens; None means the model's own limit. Never above that, but for `chunk`:
             then the pieces keep the model's limit and this one is for all of them together, None for none.
         overlap: Tokens that a piece shares with the one before; None as the settings say.
+        explicit: Whether the call itself says so; else a model that embeds long texts in pieces does that.
     """
 
     on_long: Literal["refuse", "cut", "chunk"] = "refuse"
     side: Literal["left", "right"] = "right"
     limit: int | None = None
     overlap: int | None = None
+    explicit: bool = False
 
 
 class ReadKey(NamedTuple):
@@ -323,6 +330,16 @@ class Outcome:
     def num_truncated(self) -> int:
         """How many inputs were cut."""
         return sum(1 for e in self.encoded if e.num_cut)
+
+    @property
+    def num_cut_tokens(self) -> int:
+        """Tokens that were cut off, over all inputs; at least, as in `Encoded.num_cut`."""
+        return sum(e.num_cut for e in self.encoded)
+
+    @property
+    def num_pieces(self) -> int:
+        """In how many pieces the model read all inputs."""
+        return sum(e.num_pieces for e in self.encoded)
 
     def raise_first(self) -> None:
         """Raise the error of the first input that has one; do nothing if all went well."""

@@ -146,8 +146,7 @@ class Vectors(Opened):
         (asked,) = options.task_params("embed", None, 1, True, more)
         asked.check(self.recipe)
         outcome = self.engine.run_call(late_chunks.TASK, [planned.text], late_chunks.params(asked))
-        route = prompting.route(self.recipe, asked.input_type)
-        read_by = self.recipe.by_route[route], self.engine.tokenizers[route]
+        read_by = self.recipe, self.engine.tokenizers
         return late_chunks.finish(*read_by, planned, outcome.rows[0], outcome.encoded[0], asked)
 
     def embed_sparse(

@@ -150,6 +150,8 @@ def timing_headers(request: Request, outcome: Outcome) -> dict[str, str]:
     }
     headers = {name: f"{value * 1e3:.3f}" for name, value in seconds.items()}
     headers["x-truncated"] = str(outcome.num_truncated)
+    if outcome.num_pieces > len(outcome.encoded):
+        headers["x-pieces"] = str(outcome.num_pieces)
     if outcome.cached:
         headers["x-cached-tokens"] = str(sum(map(outcome.num_cached_tokens, outcome.cached)))
     return headers

@@ -13,12 +13,12 @@ from starlette.responses import Response
 from ..config import OnLong
 from ..errors import UnsupportedTask
 from ..tasks import embed
-from . import calls, lengths, prompts, replies
+from . import calls, lengths, prompts, replies, spans
 from .dialect import OPENAI, VLLM
 from .notes import Notes
 from .refusals import Refusal
 from .route import CALL_ERRORS, Route
-from .schemas import ArrayFields, Usage
+from .schemas import ArrayFields, Read, Usage
 
 if TYPE_CHECKING:
     from .door import Door
@@ -29,7 +29,7 @@ class EmbeddingRequest(ArrayFields, kw_only=True):
     """Texts, token ids or conversations to embed."""
 
 
-class Embedding(Struct, kw_only=True):
+class Embedding(Read, kw_only=True):
     """The vector of one input; a string where the encoding is base64."""
 
     index: int
@@ -85,14 +85,20 @@ async def _embeddings(door: Door, request: Request, body: EmbeddingRequest, on_l
             allowed=f"Supported tasks: {engine.recipe.tasks}.",
             param="model",
         )
-    length = lengths.of_embedding(body, engine.recipe, on_long)
+    length = lengths.of_arrays(body, embed.NAME, engine.recipe, on_long, engine.recipe.max_embed_len)
     notes = Notes.of(body)
     given = await prompts.read(door, engine, body, notes)
     given = await door.token_ids.read(engine, given, as_they_are=body.add_special_tokens is False)
     params = _params(body, given, notes)
-    outcome = await calls.run(request, engine, embed.NAME, given.inputs, params, length=length, priority=body.priority)
+    told: replies.Told
+    if body.spans is not None:
+        outcome, told = await spans.read(request, engine, body, given.inputs, params, length)
+    else:
+        how: dict[str, Any] = {"length": length, "priority": body.priority}
+        outcome = await calls.run(request, engine, embed.NAME, given.inputs, params, **how)
+        told = lengths.each_told(body, outcome)
     head = replies.head("embd", request, body.model or engine.name)
-    response = await replies.rows(head, outcome, body, "embedding", "embedding")
+    response = await replies.rows(head, outcome, body, "embedding", "embedding", told)
     response.headers.update(calls.timing_headers(request, outcome) | notes.headers() | calls.model_headers(engine))
     return response
 

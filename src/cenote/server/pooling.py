@@ -16,11 +16,11 @@ from ..outputs import PoolingParams
 from ..pooler import renamed_task
 from ..tasks import TASKS, embed, sparse, token_embed
 from ..types import Outcome
-from . import calls, lengths, plugged, prompts, replies
+from . import calls, lengths, plugged, prompts, replies, spans
 from .dialect import VLLM
 from .notes import Notes
 from .route import CALL_ERRORS, Route
-from .schemas import ArrayFields, Usage
+from .schemas import ArrayFields, Read, Usage
 
 if TYPE_CHECKING:
     from ..engine import Engine
@@ -72,7 +72,7 @@ class SparseVector(Struct, kw_only=True):
     tokens: list[str] | None
 
 
-class Pooled(Struct, kw_only=True):
+class Pooled(Read, kw_only=True):
     """The array of one input: numbers, rows of numbers where there is one per token, base64, or a sparse vector."""
 
     index: int
@@ -103,17 +103,27 @@ async def _answer(door: Door, request: Request, body: PoolingRequest) -> Respons
         return await plugged.answer(door, request, body, engine)
     notes = Notes.of(body)
     task = _task(engine.recipe, body, notes)
-    length = lengths.of(body, engine.recipe.max_len, door.on_long)
+    if body.spans is not None and task != embed.NAME:
+        what = f"The request has spans, and is read as {task!r}."
+        raise BadInput(what, allowed="Spans have vectors of the task 'embed'.", param="spans")
+    length = lengths.of_arrays(body, task, engine.recipe, door.on_long)
     given = await prompts.read(door, engine, body, notes)
     params = _params(task, body, given, notes)
     if task == "sparse":
         _check_sparse(body)
-    outcome = await calls.run(request, engine, task, given.inputs, params, length=length, priority=body.priority)
+    told: replies.Told
+    if body.spans is not None:
+        outcome, told = await spans.read(request, engine, body, given.inputs, params, length)
+    else:
+        how: dict[str, Any] = {"length": length, "priority": body.priority}
+        outcome = await calls.run(request, engine, task, given.inputs, params, **how)
+        told = lengths.each_told(body, outcome)
     head = replies.head("pooling", request, body.model or engine.name)
     if task == "sparse":
-        response = await calls.aside(_size(outcome), lambda: replies.listed(head, _sparse(outcome, engine), outcome))
+        size = _size(outcome)
+        response = await calls.aside(size, lambda: replies.listed(head, _sparse(outcome, engine), outcome, told))
     else:
-        response = await replies.rows(head, outcome, body, "pooling", "data")
+        response = await replies.rows(head, outcome, body, "pooling", "data", told)
     response.headers.update(calls.timing_headers(request, outcome) | notes.headers() | calls.model_headers(engine))
     return response
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias
 
 import orjson
 from starlette.requests import Request
@@ -16,6 +16,9 @@ from .schemas import ArrayFields, usage
 
 JSON = "application/json"
 
+Told: TypeAlias = Sequence[Mapping[str, Any]] | None
+"""What is told of each row beside it."""
+
 
 def head(prefix: str, request: Request, model: str) -> dict[str, Any]:
     """`id`, `created` and `model`; the id is the request's own after `prefix`."""
@@ -23,7 +26,12 @@ def head(prefix: str, request: Request, model: str) -> dict[str, Any]:
 
 
 async def rows(
-    first: Mapping[str, Any], outcome: Outcome, body: ArrayFields, item: Literal["embedding", "pooling"], key: str
+    first: Mapping[str, Any],
+    outcome: Outcome,
+    body: ArrayFields,
+    item: Literal["embedding", "pooling"],
+    key: str,
+    told: Told = None,
 ) -> Response:
     """One array per input, of one dimension or two, as JSON or as bytes.
 
@@ -31,26 +39,36 @@ async def rows(
         first: What `head` gave.
         item: What each one is called in `object`.
         key: The field that holds it.
+        told: What is told of each beside it, if anything is.
     """
     size = sum(row.nbytes for row in outcome.rows)
-    return await calls.aside(size, _rows, first, outcome, body, item, key)
+    return await calls.aside(size, _rows, first, outcome, body, item, key, told)
 
 
-def _rows(first: Mapping[str, Any], outcome: Outcome, body: ArrayFields, item: str, key: str) -> Response:
+def _rows(first: Mapping[str, Any], outcome: Outcome, body: ArrayFields, item: str, key: str, told: Told) -> Response:
     if body.encoding_format in ("bytes", "bytes_only"):
-        return _octets(first, outcome, body)
+        return _octets(first, outcome, body, told)
     parts: list[Any] = (
         arrays.base64(outcome.rows, body.embed_dtype, body.endianness)
         if body.encoding_format == "base64"
         else list(arrays.numbers(outcome.rows))
     )
     data = [{"index": index, "object": item, key: part} for index, part in enumerate(parts)]
-    return listed(first, data, outcome)
+    return listed(first, data, outcome, told)
 
 
-def listed(first: Mapping[str, Any], data: list[dict[str, Any]], outcome: Outcome) -> Response:
+def listed(first: Mapping[str, Any], data: list[dict[str, Any]], outcome: Outcome, told: Told = None) -> Response:
     """A list with one object per input, and what it used; numpy arrays are written as they are."""
-    return as_json({**first, "object": "list", "data": data, "usage": usage(outcome.num_tokens)})
+    used: dict[str, Any] = {**usage(outcome.num_tokens), **_used(outcome, told)}
+    return as_json({**first, "object": "list", "data": _with(data, told), "usage": used})
+
+
+def _with(data: list[dict[str, Any]], told: Told) -> list[dict[str, Any]]:
+    return data if told is None else [{**one, **more} for one, more in zip(data, told, strict=True)]
+
+
+def _used(outcome: Outcome, told: Told) -> dict[str, int]:
+    return {} if told is None else {"cut_tokens": outcome.num_cut_tokens, "pieces": outcome.num_pieces}
 
 
 def as_json(answer: Any) -> Response:
@@ -58,10 +76,10 @@ def as_json(answer: Any) -> Response:
     return Response(orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY), media_type=JSON)
 
 
-def _octets(first: Mapping[str, Any], outcome: Outcome, body: ArrayFields) -> Response:
+def _octets(first: Mapping[str, Any], outcome: Outcome, body: ArrayFields, told: Told) -> Response:
     content, places = arrays.joined(outcome.rows, body.embed_dtype, body.endianness)
     headers = {}
     if body.encoding_format == "bytes":
-        counted = {"prompt_tokens": outcome.num_tokens, "total_tokens": outcome.num_tokens}
-        headers["metadata"] = arrays.header_json({**first, "data": places, "usage": counted})
+        counted = {"prompt_tokens": outcome.num_tokens, "total_tokens": outcome.num_tokens, **_used(outcome, told)}
+        headers["metadata"] = arrays.header_json({**first, "data": _with(places, told), "usage": counted})
     return Response(content, headers=headers, media_type="application/octet-stream")

@@ -115,7 +115,54 @@ class PromptFields(CallFields, kw_only=True):
     prompt_embeds: NotServed | UnsetType = UNSET
 
 
-class ArrayFields(PromptFields, kw_only=True):
+class LengthFields(PromptFields, kw_only=True):
+    """What happens to inputs that are longer than the model; the answer then says what was read of each."""
+
+    on_long: (
+        Annotated[
+            Literal["refuse", "cut", "chunk"],
+            Meta(description="Refuse longer inputs, cut them, or embed them in pieces. Unset, as the server says."),
+        ]
+        | None
+    ) = None
+    side: (
+        Annotated[
+            Literal["left", "right"], Meta(description="With on_long=cut: the end that is cut off; unset, right.")
+        ]
+        | None
+    ) = None
+    limit: (
+        Annotated[
+            Int64,
+            Meta(
+                description="Most tokens of an input, special ones included, where that is less than the model's "
+                "limit; with on_long=chunk of all its pieces together."
+            ),
+        ]
+        | None
+    ) = None
+    chunk_overlap: (
+        Annotated[Int64, Meta(description="With on_long=chunk: tokens that a piece shares with the one before.")] | None
+    ) = None
+    spans: (
+        Annotated[
+            list[list[list[Int64]]],
+            Meta(
+                description="Late chunking: for each input a list of spans, each its start and end; one forward reads "
+                "the whole input, and each span has a vector. The input is a text, or a list of texts."
+            ),
+        ]
+        | None
+    ) = None
+    span_unit: (
+        Annotated[
+            Literal["chars", "tokens"], Meta(description="What spans count: characters, or tokens with special ones.")
+        ]
+        | None
+    ) = None
+
+
+class ArrayFields(LengthFields, kw_only=True):
     """What is said about vectors."""
 
     adapter: Annotated[str, Meta(description="Name of one of the model's adapters to read the inputs with.")] | None = (
@@ -146,18 +193,30 @@ class ArrayFields(PromptFields, kw_only=True):
     endianness: Annotated[arrays.Endianness, Meta(description="Byte order of base64 and bytes.")] = "native"
 
 
+class Read(Struct, kw_only=True):
+    """What was read of an input, where the request has a field of `LengthFields`."""
+
+    input: Annotated[int, Meta(description="Place of the input, where it has spans.")] | UnsetType = UNSET
+    span: Annotated[list[int], Meta(description="The span whose vector this is.")] | UnsetType = UNSET
+    tokens: Annotated[int, Meta(description="Tokens that were read.")] | UnsetType = UNSET
+    cut_tokens: Annotated[int, Meta(description="Tokens that were cut off, at least.")] | UnsetType = UNSET
+    pieces: Annotated[int, Meta(description="In how many pieces it was read.")] | UnsetType = UNSET
+
+
 class Usage(Struct, kw_only=True):
-    """Tokens of the inputs after cutting, special tokens included."""
+    """Tokens of the inputs after cutting, special tokens included; the last two are there where `Read` is."""
 
     prompt_tokens: int
     total_tokens: int
     completion_tokens: Literal[0] = 0
     prompt_tokens_details: None = None
     completion_tokens_details: None = None
+    cut_tokens: int | UnsetType = UNSET
+    pieces: int | UnsetType = UNSET
 
 
 def usage(num_tokens: int) -> dict[str, int | None]:
     """`Usage` as it goes over the wire."""
     counted = Usage(prompt_tokens=num_tokens, total_tokens=num_tokens)
-    as_dict: dict[str, int | None] = msgspec.structs.asdict(counted)
+    as_dict: dict[str, int | None] = msgspec.to_builtins(counted)
     return as_dict

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from starlette.requests import Request
 
-from .. import calibration, prompting
+from .. import calibration
 from ..errors import UnsupportedTask
 from ..tasks import embed
 from ..types import Input, Length, Outcome
 from ..uses import late_chunks
-from . import arrays, calls, prompts
+from . import arrays, calls, prompts, spans
 from .notes import Notes
 
 if TYPE_CHECKING:
@@ -116,22 +116,6 @@ async def late_chunked(
     Raises:
         BadInput: A chunk is empty, or a document is longer than the model.
     """
-    if late_chunks.TASK not in engine.recipe.tasks:
-        raise UnsupportedTask(
-            f"{engine.name} gives no vectors of tokens, which those of chunks are made of.",
-            allowed=f"It can do {', '.join(engine.recipe.tasks)}.",
-            param="model",
-        )
-    params.check(engine.recipe)
     size = sum(len(chunk) for chunks in documents for chunk in chunks)
     planned = await calls.aside(size, lambda: [late_chunks.plan(chunks, None, "chars", " ") for chunks in documents])
-    texts, how = [one.text for one in planned], late_chunks.params(params)
-    outcome = await calls.run(request, engine, late_chunks.TASK, texts, how, length=Length("refuse"))
-    route = prompting.route(engine.recipe, params.input_type)
-    read_by = engine.recipe.by_route[route], engine.tokenizers[route]
-
-    def work() -> NDArray[Any]:
-        told = zip(planned, outcome.rows, outcome.encoded, strict=True)
-        return np.concatenate([late_chunks.finish(*read_by, plan, rows, code, params) for plan, rows, code in told])
-
-    return Vectors(engine, params, replace(outcome, rows=await asyncio.to_thread(work)))
+    return Vectors(engine, params, await spans.pooled(request, engine, planned, params, Length("refuse")))

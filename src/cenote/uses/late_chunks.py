@@ -8,13 +8,14 @@ Source: Guenther et al. 2024 (arXiv 2409.04701).
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import prompting
 from ..errors import BadInput
 from ..tasks import embed, token_embed
 from ..types import Encoded, FloatArray
@@ -46,7 +47,7 @@ class Plan:
     unit: Unit
 
 
-def plan(text: str | Sequence[str], spans: Sequence[Span] | None, unit: Unit, separator: str) -> Plan:
+def plan(text: str | Sequence[str], spans: Sequence[Sequence[int]] | None, unit: Unit, separator: str) -> Plan:
     """Put a document and its spans together.
 
     Args:
@@ -75,17 +76,17 @@ def plan(text: str | Sequence[str], spans: Sequence[Span] | None, unit: Unit, se
         starts = np.cumsum([0, *(len(piece) + len(separator) for piece in text)]).tolist()
         spans = [(start, start + len(piece)) for start, piece in zip(starts, text, strict=False)]
         text = separator.join(text)
-    spans = [_checked(span, index) for index, span in enumerate(_listed(spans))]
-    if not spans:
+    checked = [_checked(span, index) for index, span in enumerate(_listed(spans))]
+    if not checked:
         raise BadInput("There are no spans.", allowed="One or more.", param="spans")
-    for index, (start, end) in enumerate(spans):
+    for index, (start, end) in enumerate(checked):
         if not 0 <= start < end or (unit == "chars" and end > len(text)):
             raise BadInput(
                 f"Span {index} goes from {start} to {end}.",
                 allowed=f"It has a start and a later end, within the {len(text)} characters of the text.",
                 param="spans",
             )
-    return Plan(text, tuple(spans), unit)
+    return Plan(text, tuple(checked), unit)
 
 
 def _listed(spans: Any) -> Sequence[Any]:
@@ -114,17 +115,25 @@ def params(asked: embed.Params) -> token_embed.Params:
 
 
 def finish(
-    recipe: Recipe, tokenizer: Tokenizer, planned: Plan, rows_ND: FloatArray, encoded: Encoded, asked: embed.Params
+    recipe: Recipe,
+    tokenizers: Mapping[str, Tokenizer],
+    planned: Plan,
+    rows_ND: FloatArray,
+    encoded: Encoded,
+    asked: embed.Params,
 ) -> FloatArray:
     """One vector for each span, `[spans, E]`.
 
     Args:
+        tokenizers: Name of each route, "" where there are none -> its tokenizer.
         rows_ND: Of all tokens of the document, as `token_embed` gave them for `params`.
         encoded: Its tokens.
 
     Raises:
         BadInput: A span has no token, or the tokenizer does not know where its tokens are.
     """
+    route = prompting.route(recipe, asked.input_type)
+    recipe, tokenizer = recipe.by_route[route], tokenizers[route]
     prefix = asked.text_before(recipe)
     spans = planned.spans
     if planned.unit == "chars":
