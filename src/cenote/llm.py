@@ -205,7 +205,8 @@ class LLM(Vectors):
         Args:
             more: `pooling_params`, `lora_request`, `tokenization_kwargs`, `chat_template`, `on_long`, `chunk_overlap`,
                 and the fields of `uses.score.Options`: `use_activation`, `max_tokens_per_query`, `max_tokens_per_doc`,
-                `score_type`, `weights`, `instruction`.
+                `score_type`, `weights`, `instruction`, and `query_input_type`, `document_input_type`, `query_adapter`
+                and `document_adapter` where texts are read apart.
 
         Raises:
             UnsupportedTask: The model cannot score.

@@ -59,6 +59,10 @@ def scoring_flags(command: F) -> F:
         ),
         click.option("--max-tokens-per-doc", type=click.IntRange(min=0), help="Cut each text to so many tokens first."),
         click.option("--instruction", help="What a language model that reranks is told to judge by."),
+        click.option("--query-input-type", help="What the query is, where texts are read apart: chooses a prompt."),
+        click.option("--document-input-type", help="The same of the texts."),
+        click.option("--query-adapter", help="Name of the model's own adapter to read the query with."),
+        click.option("--document-adapter", help="The same for the texts."),
         click.option("--raw", is_flag=True, help="Without the activation of a cross-encoder: logits."),
     )
     for flag in reversed(flags):

@@ -42,6 +42,14 @@ Texts: TypeAlias = Annotated[
 ]
 MaxTokens: TypeAlias = Annotated[int, Meta(description="Cut to so many tokens before pairing; unset or 0, no cut.")]
 
+SideType: TypeAlias = Annotated[
+    str,
+    Meta(
+        description="What the texts of this side are, as in `input_type` of vectors, where they are read apart. Unset, "
+        "query and document where the model reads those in ways of its own, else nothing."
+    ),
+]
+SideAdapter: TypeAlias = Annotated[str, Meta(description="Name of the adapter that reads the texts of this side.")]
 Weights: TypeAlias = Annotated[
     list[float], Meta(description="Of a hybrid score's parts: by dense, sparse and token vectors. Unset, equal ones.")
 ]
@@ -57,6 +65,10 @@ class ScoringFields(CallFields, kw_only=True):
     )
     score_type: Annotated[ScoreType, Meta(description="Unset, what the model is.")] | None = None
     weights: Weights | None = None
+    query_input_type: SideType | None = None
+    document_input_type: SideType | None = None
+    query_adapter: SideAdapter | None = None
+    document_adapter: SideAdapter | None = None
 
 
 class ScoreRequest(ScoringFields, kw_only=True):
@@ -317,6 +329,10 @@ def _options(engine: Engine, body: ScoringFields, notes: Notes) -> score.Options
         max_tokens_per_doc=body.max_tokens_per_doc or 0,
         score_type=body.score_type,
         weights=body.weights,
+        query_input_type=body.query_input_type,
+        document_input_type=body.document_input_type,
+        query_adapter=body.query_adapter,
+        document_adapter=body.document_adapter,
         template_kwargs=variables,
         instruction=(body.instruction or None) if shows else None,
     )

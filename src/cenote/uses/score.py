@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import numpy as np
 
-from .. import pairing
+from .. import pairing, prompting
 from ..activations import INCREASING, activate
 from ..errors import BadInput, UnsupportedTask
 from ..outputs import RerankResult
@@ -53,6 +53,10 @@ class Options:
         template_kwargs: Variables of the template.
         instruction: What a template tells the model to judge by.
         add_special_tokens: Whether the tokenizer adds its special tokens.
+        query_input_type, document_input_type: What the texts of each side are, where the model reads them apart, which
+            chooses prompts, adapters and routes as in `tasks.embed.Params`. None for `query` and `document` where the
+            model has ways of its own to read these, else for texts of no type.
+        query_adapter, document_adapter: Names of the checkpoint's adapters to read each side with.
     """
 
     use_activation: bool | None = None
@@ -65,6 +69,22 @@ class Options:
     template_kwargs: dict[str, Any] | None = None
     instruction: str | None = None
     add_special_tokens: bool = True
+    query_input_type: str | None = None
+    document_input_type: str | None = None
+    query_adapter: str | None = None
+    document_adapter: str | None = None
+
+    def of_side(self, side: InputType) -> dict[str, str]:
+        """What is said of one side, by the names of a task's options; raises `BadInput` where that is no name."""
+        said = {}
+        for option in ("input_type", "adapter"):
+            name = f"{side}_{option}"
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                raise BadInput(f"{name}={value!r}.", allowed="It is a name.", param=name)
+            if value is not None:
+                said[option] = value
+        return said
 
 
 @dataclass(frozen=True)
@@ -189,14 +209,8 @@ def plan(recipe: Recipe, tokenizer: Tokenizer, data_1: Any, data_2: Any, options
     second = [len(queries) + position for position in range(len(documents))]
     params = _params(how, options)
     sides: list[tuple[list[str], InputType]] = [(queries, "query"), (documents, "document")]
-    has_sides = (
-        recipe.late_interaction is not None
-        or recipe.routing is not None
-        or (how == "sparse" and recipe.sparse and recipe.sparse.words)
-    )
     groups = [
-        Group(_TASKS[how], texts, replace(params, input_type=side) if has_sides else params, side)
-        for texts, side in sides
+        Group(_TASKS[how], texts, _side_params(params, side, recipe, how, options), side) for texts, side in sides
     ]
     return Plan(groups, first, second, how, options.use_activation, _weights(how, options.weights))
 
@@ -311,9 +325,32 @@ def _params(how: ScoreType, options: Options) -> embed.Params | sparse.Params:
     return sparse.Params(add_special_tokens=options.add_special_tokens)
 
 
+def _side_params(
+    params: embed.Params | sparse.Params, side: InputType, recipe: Recipe, how: ScoreType, options: Options
+) -> embed.Params | sparse.Params:
+    """Options of one side: what the caller says of it, else that it is what it is, where the model cares."""
+    said: dict[str, Any] = options.of_side(side)
+    if how == "sparse" and "adapter" in said:
+        what = f"{side}_adapter was given, but sparse vectors are made without adapters."
+        raise BadInput(what, fix="Leave it out.", param=f"{side}_adapter")
+    has_sides = (
+        recipe.late_interaction is not None
+        or recipe.routing is not None
+        or (how == "sparse" and recipe.sparse and recipe.sparse.words)
+        or (how != "sparse" and all(prompting.adapter(recipe, one) for one in ("query", "document")))
+    )
+    if has_sides and not ("adapter" in said and recipe.routing is None and recipe.late_interaction is None):
+        said = {"input_type": side, **said}
+    return replace(params, **said)
+
+
 def _paired(recipe: Recipe, tokenizer: Tokenizer, queries: list[str], documents: list[str], options: Options) -> Plan:
     queries = queries * len(documents) if len(queries) == 1 else queries
     pairs = [Pair(query, document) for query, document in zip(queries, documents, strict=True)]
+    for side in ("query", "document"):
+        for option in options.of_side(side):
+            what = f"{side}_{option} was given, but a cross-encoder reads the texts of a pair together."
+            raise BadInput(what, fix="Leave it out.", param=f"{side}_{option}")
     if options.dimensions is not None:
         what = "dimensions was given, but a cross-encoder has no vectors."
         raise BadInput(what, fix="Leave it out.", param="dimensions")
