@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from . import conversion, inputs, options, plugged, uses
+from . import conversion, inputs, options, plugged, routes, uses
 from .config import OnLong
 from .errors import BadInput
 from .outputs import PoolingParams
@@ -79,6 +79,9 @@ class Opened:
         **more: Any,
     ) -> Started:
         """Hand in prompts without waiting for the answers."""
+        prompts, key = routes.keyed(prompts, self.recipe)
+        if key is not None:
+            more = routes.of_kind(key, self.recipe, more)
         parsed = inputs.parse(prompts)
         length, special = self._length(lora_request, tokenization_kwargs, on_long, chunk_overlap)
         params = options.task_params(task, pooling_params, len(parsed), special, more)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from support.parity import BATCH_LIMIT, REFERENCE_LIMIT
 from support.references import Float32, reference_vectors, worst_error
 from support.routers import ROUTERS, save_router
 from support.saving import read_json, write_json
+from support.sentence_folders import Generation
 from support.texts import short_texts
 
 PROMPTS = {"query": "find this: ", "document": "said: "}
@@ -120,6 +122,32 @@ def test_an_asym_is_an_old_router(tmp_path: Path, name: str) -> None:
         # The first route is the default of an Asym.
         theirs = reference_vectors(folder, TEXTS)
         assert error(llm.embed(TEXTS, output="numpy", use_tqdm=False), theirs) <= REFERENCE_LIMIT
+
+
+@pytest.mark.parametrize("generation", ["old", "new"])
+def test_keys_of_prompts_choose_the_route(tmp_path: Path, generation: Generation) -> None:
+    folder = save_router(tmp_path / "m", "static queries", generation, prompts=PROMPTS)
+    with LLM(str(folder), dtype="float32") as llm:
+        quiet: Any = {"output": "numpy", "use_tqdm": False}
+        for key in PROMPTS:
+            given: Any = [{key: text} for text in TEXTS]
+            theirs = reference_vectors(folder, given)
+            assert error(llm.embed([{key: text} for text in TEXTS], **quiet), theirs) <= REFERENCE_LIMIT
+            alone = llm.embed({key: TEXTS[0]}, **quiet)
+            assert error(alone, theirs[:1]) <= REFERENCE_LIMIT
+            named = llm.embed([{key: text} for text in TEXTS], prompt_name=key, **quiet)
+            assert error(named, llm.embed(TEXTS, input_type=key, **quiet)) <= BATCH_LIMIT
+        refused: list[tuple[Any, dict[str, Any], str]] = [
+            ([{"query": "a"}, {"document": "b"}], {}, "another has ['document']"),
+            ([{"query": "a"}, "b"], {}, "another has str"),
+            ([{"query": "a"}], {"input_type": "document"}, "Give one of them"),
+            ([{"other": "a"}], {}, "a dict with ['other']"),
+            ([{"query": 3}], {}, "has 'query' of type int"),
+        ]
+        for prompts, more, message in refused:
+            with pytest.raises(BadInput, match=re.escape(message)):
+                llm.embed(prompts, **more, **quiet)
+        assert len(llm.embed([{"prompt": "a"}], input_type="query", **quiet)) == 1
 
 
 def test_what_is_decided_tells_of_the_routes(tmp_path: Path) -> None:

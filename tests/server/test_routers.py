@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import cohere
 import httpx
@@ -36,6 +37,10 @@ def test_input_type_chooses_the_route(tmp_path: Path) -> None:
             assert worst_error([one["embedding"] for one in embedded.json()["data"]], rows) <= BATCH_LIMIT
             # No prompt of a document has a text, yet the type was of use.
             assert not [header for header in embedded.headers if "ignored" in header or "warning" in header]
+            keyed = client.post("/v1/embeddings", json={"input": [{name: text} for text in TEXTS], "prompt_name": name})
+            assert (
+                worst_error([one["embedding"] for one in keyed.raise_for_status().json()["data"]], rows) <= BATCH_LIMIT
+            )
             pooled = client.post("/pooling", json=body).raise_for_status().json()
             assert worst_error([one["data"] for one in pooled["data"]], rows) <= BATCH_LIMIT
             with cohere.ClientV2("any", base_url=server.url) as other:
@@ -47,6 +52,15 @@ def test_input_type_chooses_the_route(tmp_path: Path) -> None:
         refused = client.post("/v1/embeddings", json={"input": TEXTS, "input_type": "clustering"})
         assert refused.status_code == 400
         assert "has no route for input_type 'clustering'" in refused.json()["error"]["message"]
+        bodies: list[tuple[dict[str, Any], str]] = [
+            ({"input": [{"query": "a"}, {"document": "b"}]}, "another has ['document']"),
+            ({"input": {"query": "a"}, "input_type": "query"}, "Give one of them"),
+            ({"input": [{"role": "user", "query": "a"}]}, "takes no conversations"),
+        ]
+        for wrong, part in bodies:
+            bad = client.post("/v1/embeddings", json=wrong)
+            assert bad.status_code == 400
+            assert part in bad.json()["error"]["message"]
         scored = client.post("/score", json={"text_1": TEXTS[0], "text_2": TEXTS[1:]}).raise_for_status().json()
         expected = wanted["document"][1:] @ wanted["query"][0]
         assert worst_error([one["score"] for one in scored["data"]], expected) <= 1e-5

@@ -59,25 +59,37 @@ class Routing:
         return self.default if task is None else None
 
 
-def read(checkpoint: Checkpoint) -> tuple[Routing, dict[str, Listed]] | None:
-    """The rules of a Router, and for each route the `modules.json` of it alone; None where no route chooses a model.
+@dataclass(frozen=True, slots=True)
+class Router:
+    """What the files of a Router say.
+
+    Args:
+        rules: Which route a text takes.
+        inside: Name of a route -> its modules, as `modules.json` lists modules.
+    """
+
+    rules: Routing
+    inside: Mapping[str, Listed]
+
+    def kinds(self, route: str) -> tuple[str, ...]:
+        """Names of the classes of a route's modules."""
+        return tuple(str(module["type"]).rsplit(".", 1)[-1] for module in self.inside[route])
+
+
+def is_router(dotted: str) -> bool:
+    """Whether a class, by its dotted name, is a Router."""
+    return dotted.startswith(_PACKAGE) and dotted.rsplit(".", 1)[-1] in _KINDS
+
+
+def router(path: str, checkpoint: Checkpoint) -> Router:
+    """Read the Router in the folder `path`.
 
     Raises:
-        CheckpointError: There are several, or its config is not what sentence-transformers saves.
+        CheckpointError: Its config is not what sentence-transformers saves.
     """
-    listed = checkpoint.json("modules.json")
-    if not isinstance(listed, list) or not all(isinstance(module, dict) for module in listed):
-        return None
-    at = [place for place, module in enumerate(listed) if _is_router(module)]
-    if not at:
-        return None
-    path = str(listed[at[0]].get("path") or "").removeprefix(".")
     file, config = _config(path, checkpoint)
-    if any(str(dotted).endswith(f".{_WITHOUT_MODEL}") for dotted in (config.get("types") or {}).values()):
-        return None
-    before, after = listed[: at[0]], listed[at[0] + 1 :]
     try:
-        routing = _routing(tuple(config["structure"]), config["parameters"])
+        rules = _routing(tuple(config["structure"]), config["parameters"])
         inside = {
             name: [_module(path, one, config["types"][one]) for one in modules]
             for name, modules in config["structure"].items()
@@ -87,17 +99,33 @@ def read(checkpoint: Checkpoint) -> tuple[Routing, dict[str, Listed]] | None:
             f"{file} of {checkpoint.name} is no config of a Router: {type(error).__name__}: {error}.",
             allowed=f"types, structure and parameters ({', '.join(_PARAMETERS)}).",
         ) from error
-    if len(at) > 1 or any(_is_router(module) for modules in inside.values() for module in modules):
+    _check(rules, file, checkpoint)
+    return Router(rules, inside)
+
+
+def read(checkpoint: Checkpoint) -> tuple[Routing, dict[str, Listed]] | None:
+    """The rules of a Router, and for each route the `modules.json` of it alone; None where no route chooses a model.
+
+    Raises:
+        CheckpointError: There are several, or its config is not what sentence-transformers saves.
+    """
+    listed = checkpoint.json("modules.json")
+    if not isinstance(listed, list) or not all(isinstance(module, dict) for module in listed):
+        return None
+    at = [place for place, module in enumerate(listed) if is_router(str(module.get("type", "")))]
+    if not at:
+        return None
+    path = str(listed[at[0]].get("path") or "").removeprefix(".")
+    found = router(path, checkpoint)
+    dotted = [str(module["type"]) for modules in found.inside.values() for module in modules]
+    if any(one.endswith(f".{_WITHOUT_MODEL}") for one in dotted):
+        return None
+    before, after = listed[: at[0]], listed[at[0] + 1 :]
+    if len(at) > 1 or any(map(is_router, dotted)):
         raise CheckpointError(
             f"modules.json of {checkpoint.name} has a Router beside or in another one.", allowed="One Router."
         )
-    _check(routing, file, checkpoint)
-    return routing, {name: [*before, *modules, *after] for name, modules in inside.items()}
-
-
-def _is_router(module: Mapping[str, Any]) -> bool:
-    dotted = str(module.get("type", ""))
-    return dotted.startswith(_PACKAGE) and dotted.rsplit(".", 1)[-1] in _KINDS
+    return found.rules, {name: [*before, *modules, *after] for name, modules in found.inside.items()}
 
 
 def _config(path: str, checkpoint: Checkpoint) -> tuple[str, Mapping[str, Any]]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from ..checkpoint import Checkpoint
 from ..errors import CheckpointError, UnknownModule, WeightMismatch
-from ..hf import Raw
 from ..steps import Normalize, PresentWords, SparseCode, SparseStep, Splade, Step
 from ..types import InputType
 from .late_interaction import LateStep
 from .readers import Read, check_keys
+from .routing import Listed, router
 
 ROUTER: Final = "Router"
 _STATIC: Final = "SparseStaticEmbedding"
@@ -44,7 +44,7 @@ class Routes:
         by_words: As in `SparseModules`.
     """
 
-    documents: list[dict[str, str]]
+    documents: Listed
     words: PresentWords
     by_words: tuple[InputType | None, ...]
 
@@ -56,27 +56,23 @@ def routes(path: str, checkpoint: Checkpoint) -> Routes:
         UnknownModule: It is not one of queries without a model and of documents with one.
         CheckpointError: Its routes know other words.
     """
-    raw = checkpoint.json(_in(path, "router_config.json")) or checkpoint.json(_in(path, "config.json"))
-    config = Raw(raw if isinstance(raw, dict) else {})
-    types: Mapping[str, str] = config.value("types")
-    structure: Mapping[str, list[str]] = config.value("structure")
-    parameters: Mapping[str, Any] = config.value("parameters", {})
-    kinds = {route: tuple(str(types.get(name)).rsplit(".", 1)[-1] for name in structure[route]) for route in structure}
+    found = router(path, checkpoint)
+    kinds = {route: found.kinds(route) for route in found.inside}
     is_known = kinds in [{"query": (_STATIC,), "document": modules} for modules in _DOCUMENTS]
-    if not is_known or parameters.get("route_mappings"):
+    has_rules = bool(found.rules.mapped) or found.rules.always is not None
+    if not is_known or has_rules:
         raise UnknownModule(
-            f"The Router of {checkpoint.name} has routes {kinds} and mappings {parameters.get('route_mappings')}.",
+            f"The Router of {checkpoint.name} has routes {kinds}{' and mappings' if has_rules else ''}.",
             allowed=f"A query that is a {_STATIC}, a document that is one of {_DOCUMENTS}, and no mappings.",
             fix="Name another checkpoint, or the folder of one route.",
             param="model",
         )
-    (query,), documents = structure["query"], structure["document"]
-    _check_same_words(checkpoint, _in(path, query), _in(path, documents[0]))
-    default = parameters.get("default_route") or next(iter(structure))
+    (query,), documents = found.inside["query"], found.inside["document"]
+    _check_same_words(checkpoint, str(query["path"]), str(documents[0]["path"]))
     return Routes(
-        [{"type": str(types[name]), "path": _in(path, name)} for name in documents],
-        present_words(_in(path, query), checkpoint),
-        ("query", None) if default == "query" else ("query",),
+        documents,
+        present_words(str(query["path"]), checkpoint),
+        ("query", None) if found.rules.default == "query" else ("query",),
     )
 
 

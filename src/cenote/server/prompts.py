@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from .. import inputs, prompting
+from .. import inputs, prompting, routes
 from ..errors import BadInput
 from ..types import Input
 from . import chat
@@ -58,6 +58,11 @@ async def read(door: Door, engine: Engine, body: PromptFields, notes: Notes) -> 
     )
     listed = _conversations(body)
     if listed is None:
+        given, key = routes.keyed(body.input, engine.recipe)
+        if key is not None:
+            said = {"input_type": body.input_type, "prompt_name": body.prompt_name, "prompt": body.prompt}
+            chosen = routes.of_kind(key, engine.recipe, said)
+            return Prompts(inputs.parse(given), body.add_special_tokens is not False, **chosen)
         add = True if body.add_special_tokens is None else body.add_special_tokens
         return Prompts(inputs.parse(body.input), add, *_prompt(engine, body, notes), body.input_type)
     if body.prompt is not None or body.prompt_name is not None:

@@ -22,7 +22,10 @@ Message: TypeAlias = Annotated[
 ]
 PairOfTexts: TypeAlias = Annotated[
     dict[str, Any],
-    Meta(description="Two texts that are read together, as `text` and `text_pair`; or a message of a conversation."),
+    Meta(
+        description="Two texts that are read together, as `text` and `text_pair`; or a message of a conversation; or, "
+        "for a model with a Router, a text under the name of what it is, as in `query`."
+    ),
 ]
 Prompts: TypeAlias = Annotated[
     str | list[str | int | list[int | Message] | PairOfTexts] | PairOfTexts,
