@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Before anything imports torch or huggingface_hub: both read the environment once, at import.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+os.environ["HF_ASSETS_CACHE"] = str(ROOT / ".pytest_cache" / "assets")  # no profile of this machine's user
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 for name in [name for name in os.environ if name.startswith("CENOTE_")]:
     del os.environ[name]

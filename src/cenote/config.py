@@ -10,7 +10,7 @@ import os
 import typing
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import Field, InitVar, dataclass, field, fields
+from dataclasses import Field, InitVar, dataclass, field, fields, replace
 from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 
 from .errors import ConfigError
@@ -187,6 +187,9 @@ class MachineSettings:
     kernels: KernelChoice = setting(
         "auto", "Kernels of the package cenote-kernels: auto (the best for this CPU), off, avx2 or avx512."
     )
+    profile: bool = setting(
+        True, "Use what `cenote tune` found for this model on this machine, where nothing else is asked for."
+    )
     num_workers: int = setting(0, "Worker threads; 0 means one per core on the CPU, one per device elsewhere.")
     threads_per_worker: int = setting(0, "Compute threads inside each worker; 0 shares the cores among the workers.")
     tokenizer_threads: int = setting(0, "Threads that tokenise; 0 means one per core, at most 8.")
@@ -313,7 +316,30 @@ def resolve(cls: type[T], user: Mapping[str, Any], env: Mapping[str, str] | None
             values[name], sources[name] = parsed(variable, env[variable], hints[name]), f"env {variable}"
         else:
             sources[name] = "default"
-    return Resolved(cls(**values), sources)
+    settings = cls(**values)
+    object.__setattr__(settings, _SOURCES, sources)
+    return Resolved(settings, sources)
+
+
+_SOURCES = "_sources"  # of a settings object that was resolved; no field, so that equal values stay equal
+
+
+def source_of(settings: Any, name: str) -> str:
+    """Where a value comes from; in an object made by hand, what differs from its default is the user's."""
+    known: Mapping[str, str] = getattr(settings, _SOURCES, {})
+    if name in known:
+        return known[name]
+    default = next(f.default for f in fields(settings) if f.name == name)
+    return "default" if getattr(settings, name) == default else "user"
+
+
+def changed(settings: T, values: Mapping[str, Any], source: str) -> T:
+    """A settings object with other `values`, which come from `source`."""
+    names = [f.name for f in fields(cast(Any, settings))]
+    sources = {name: source_of(settings, name) for name in names} | dict.fromkeys(values, source)
+    twin = cast(T, replace(cast(Any, settings), **values))
+    object.__setattr__(twin, _SOURCES, sources)
+    return twin
 
 
 def _renamed(user: Mapping[str, Any], new_names: Mapping[str, str]) -> Mapping[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import platform
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -55,3 +56,17 @@ def _quota_v2(folder: Path) -> float | None:
 def _quota_v1(folder: Path) -> float | None:
     quota = int((folder / "cpu.cfs_quota_us").read_text())
     return None if quota <= 0 else quota / int((folder / "cpu.cfs_period_us").read_text())
+
+
+def cpu_name(root: Path = Path("/")) -> str:
+    """What the processor calls itself, "unknown" where it does not say.
+
+    Args:
+        root: Where `proc` is.
+    """
+    try:
+        lines = (root / "proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    named = [value.strip() for key, _, value in (line.partition(":") for line in lines) if key.strip() == "model name"]
+    return named[0] if named else platform.processor() or "unknown"

@@ -73,7 +73,7 @@ class Engine:
         self.calibration, self.fingerprint = calibration, fingerprint
         self.sample_ranges: dict[Hashable, FloatArray] = {}
         self.stats = Stats()
-        self._machine, self._shared = machine, shared
+        self.machine, self._shared = machine, shared
         self._scheduler: Scheduler[Call] = Scheduler()
         self._calls: set[Call] = set()
         self._cache = RowCache(machine.cache_bytes) if machine.cache_bytes else None
@@ -150,7 +150,7 @@ class Engine:
 
     def _admit(self, call: Call, wait: bool) -> None:
         estimate = call.reader.estimate(call.work.inputs)
-        pieces.refuse_large(estimate, call.num_inputs, self._machine.max_call_tokens)
+        pieces.refuse_large(estimate, call.num_inputs, self.machine.max_call_tokens)
         with self._shared.room:
             self._admission.enter(call, estimate, wait)
             self._calls.add(call)
@@ -231,7 +231,7 @@ class Engine:
             while True:
                 share = -(-self._scheduler.waiting_tokens // self.runner.num_workers)
                 budget = min(max(share, MIN_BATCH_TOKENS), self.runner.max_batch_tokens)
-                taken = self._scheduler.take(budget, self._machine.max_batch_seqs)
+                taken = self._scheduler.take(budget, self.machine.max_batch_seqs)
                 ready = self._in_time(taken)
                 if ready or not taken:
                     self._in_flight.begin(ready)

@@ -25,7 +25,7 @@ from . import (
 from . import modules as st
 from .checkpoint import Checkpoint, open_checkpoint, with_base
 from .classifying import Classifying, Made, classifying
-from .config import ModelSettings
+from .config import ModelSettings, source_of
 from .errors import BadInput, CheckpointError, ConfigError
 from .modules import routing
 from .modules.late_interaction import LateInteraction, without_modules
@@ -222,7 +222,7 @@ def _resolved(checkpoint: Checkpoint, listed: st.Modules | None, settings: Model
         normalize=normalize,
         max_len=max_len,
         embedding_size=pooler.embedding_size(steps, model.hidden_size, sources) if classifier is None else 0,
-        dtype=_dtype(settings.dtype, stored_dtype, nature, sources),
+        dtype=_dtype(settings.dtype, source_of(settings, "dtype"), stored_dtype, nature, sources),
         stored_dtype=stored_dtype,
         do_lower_case=bool(listed and listed.first.do_lower_case),
         prompts=prompts,
@@ -357,8 +357,8 @@ def _check_belongs(
         )
 
 
-def _dtype(asked: str, stored: str, nature: Nature, sources: dict[str, str]) -> str:
-    sources["dtype"] = "user" if asked != "auto" else "default"
+def _dtype(asked: str, source: str, stored: str, nature: Nature, sources: dict[str, str]) -> str:
+    sources["dtype"] = source
     if nature.why_not_float16 is None:
         return asked
     if asked in ("float16", "half"):

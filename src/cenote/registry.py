@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from . import io_plugins
+from . import io_plugins, profiles
 from .allocator import keep_freed_memory
 from .checkpoint import Checkpoint, open_checkpoint
 from .config import MachineSettings, ModelSettings
@@ -102,11 +102,14 @@ class Registry:
         # Messages name a model as clients know it, not by the folder it lies in.
         calibration = _calibration(settings.calibration)
         recipe = recipes.resolve(checkpoint, settings).named(names[0])
-        io_plugin = io_plugins.find(recipe, settings)
         words = open_checkpoint(settings.tokenizer) if settings.tokenizer else recipe.transformer
+        tuned, machine = profiles.applied(recipe, words, settings, self.machine)
+        if tuned.dtype != settings.dtype:
+            recipe = recipes.resolve(checkpoint, tuned).named(names[0])
+        io_plugin = io_plugins.find(recipe, settings)
         loading = self._tokenizers(recipe, words)
         try:
-            runner = self._runner_factory(recipe, self.machine)
+            runner = self._runner_factory(recipe, machine)
         except BaseException:
             for future in loading.values():
                 future.cancel()
@@ -122,8 +125,8 @@ class Registry:
             if io_plugin is None
             else io_plugins.made(*io_plugin, recipe, next(iter(tokenizers.values())), settings)
         )
-        about = (calibration, Fingerprint(recipe, words, self.machine))
-        engine = self._serve(Engine(names, recipe, tokenizers, runner, self.machine, self._shared, *about))
+        about = (calibration, Fingerprint(recipe, words, machine))
+        engine = self._serve(Engine(names, recipe, tokenizers, runner, machine, self._shared, *about))
         if plugged is not None:
             self._io_plugins[engine.name] = plugged
         return engine

@@ -1,4 +1,4 @@
-"""The shell's door: `cenote embed`, `classify`, `score`, `rerank`, `serve`, `bench`, `inspect`, `download` and `env`.
+"""The shell's door: `cenote embed`, `classify`, `score`, `rerank`, `serve`, `bench`, `tune`, `inspect` and others.
 
 Nothing here imports torch before a command needs it, so `cenote --help` answers at once.
 """

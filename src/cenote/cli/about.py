@@ -11,7 +11,7 @@ from typing import Any
 import click
 import orjson
 
-from .. import checkpoint, plugins
+from .. import checkpoint, plugins, profiles
 from ..config import MachineSettings, ModelSettings, ShellSettings
 from ..errors import ConfigError
 from .options import Given, settings
@@ -51,6 +51,9 @@ def inspected(given: Given) -> dict[str, dict[str, Any]]:
     model, machine = given.settings(ModelSettings), given.settings(MachineSettings)
     files = checkpoint.open_checkpoint(model.model, model.revision, with_code=model.trust_remote_code)
     recipe = resolve(files, model)
+    words = checkpoint.open_checkpoint(model.tokenizer) if model.tokenizer else recipe.transformer
+    model, machine = profiles.applied(recipe, words, model, machine)
+    recipe = resolve(files, model)
     here = plan(machine, recipe.dtype, recipe.stored_dtype)
     entries = {
         "model": {"value": recipe.name, "source": "user" if model.model else "default: the embedded model"},
@@ -59,15 +62,13 @@ def inspected(given: Given) -> dict[str, dict[str, Any]]:
         **{name: {"value": value, "source": source} for name, (value, source) in recipe.decided().items()},
         "tasks": {"value": list(recipe.tasks), "source": _tasks_source(recipe.tasks)},
     }
-    words = checkpoint.open_checkpoint(model.tokenizer) if model.tokenizer else recipe.transformer
     told = {"value": fingerprint(recipe, words, machine), "source": "weights, tokenizer and all that is decided here"}
     entries["fingerprint"] = told
     entries["dtype"] = {"value": str(here.dtype).removeprefix("torch."), "source": here.reasons["dtype"]}
     entries["kernels"] = {"value": here.kernels or "none", "source": here.reasons["kernels"]}
     entries["device"] = {"value": str(here.device), "source": here.reasons["device"]}
     for name in ("num_workers", "threads_per_worker", "max_batch_tokens"):
-        source = "user or environment" if getattr(machine, name) else "default: this machine"
-        entries[name] = {"value": getattr(here, name), "source": source}
+        entries[name] = {"value": getattr(here, name), "source": profiles.source(machine, name)}
     return entries
 
 

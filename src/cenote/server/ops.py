@@ -13,7 +13,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from .. import device
+from .. import device, profiles
 from .dialect import OPS
 from .refusals import Refusal
 from .route import Answer, Route
@@ -50,6 +50,7 @@ class ModelInfo(Struct, kw_only=True):
     fingerprint: str | None
     kernels: Decided
     recipe: dict[str, Decided]
+    machine: dict[str, Decided]
 
 
 class Info(Struct, kw_only=True):
@@ -92,6 +93,10 @@ def info_of(door: Door) -> Info:
             kernels=_kernels(device.plan(machine, engine.recipe.dtype, engine.recipe.stored_dtype)),
             recipe={
                 name: Decided(value=value, source=source) for name, (value, source) in engine.recipe.decided().items()
+            },
+            machine={
+                name: Decided(value=value, source=source)
+                for name, (value, source) in profiles.decided(engine.machine, engine.runner).items()
             },
         )
         for engine in door.engines()
