@@ -131,13 +131,19 @@ def test_texts_of_a_file_a_query_and_further_fields_are_sent(cenote: Cenote) -> 
         cenote(
             *("bench", server.url, "--input", "texts.jsonl", "--field", "body", "--query", 'a "question"'),
             *("--texts-per-request", "3", "--body", '{"top_n": 2}', "--model", "mine", "--api-key", "k"),
+            *("--header", "Cache-Control: no-cache", "--header", "x-secret:s3cret"),
             *("--requests", "4", "--warmup", "0", "--json", "run.json"),
         )
     for body in server.bodies:
         assert sorted(body.pop("documents")) == sorted(texts)
         assert body == {"model": "mine", "top_n": 2, "query": 'a "question"'}
     assert figures()["dialect"] == "rerank"
-    assert "k" not in figures()["options"].values()
+    for headers in server.headers:
+        assert headers[b"authorization"] == b"Bearer k"
+        assert (headers[b"cache-control"], headers[b"x-secret"]) == (b"no-cache", b"s3cret")
+    written = Path("run.json").read_text()
+    assert '"k"' not in written
+    assert "s3cret" not in written
 
 
 def test_nothing_is_claimed_of_a_server_that_answers_no_dialect(cenote: Cenote) -> None:
@@ -176,6 +182,7 @@ def test_a_request_over_its_time_has_failed(cenote: Cenote) -> None:
         (("--concurrency", "1,0"), "'1,0' is no list of positive numbers."),
         (("--rate", "inf"), "'inf' is no list of positive numbers."),
         (("--body", "[]"), "It is a JSON object."),
+        (("--header", "x"), "'x' is no header. Write it as 'NAME: VALUE'."),
         (("--input", "nowhere.txt"), "nowhere.txt"),
         (("--json", "nowhere/run.json"), "There is no folder nowhere."),
     ],

@@ -29,7 +29,7 @@ class Answering:
     Attributes:
         url: Where.
         statuses: How many requests had which plan's status.
-        bodies: Of all requests, as they came.
+        bodies, headers: Of all requests, as they came.
     """
 
     def __init__(self, plan: Plan | None = None, routes: Mapping[str, str] | None = None) -> None:
@@ -37,6 +37,7 @@ class Answering:
         self._routes = routes or {"/v1/embeddings": "openai", "/embed": "tei", "/rerank": "rerank"}
         self.statuses: Counter[int] = Counter()
         self.bodies: list[dict[str, Any]] = []
+        self.headers: list[dict[bytes, bytes]] = []
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         config = uvicorn.Config(self._app, interface="asgi3", lifespan="off", log_level="critical", access_log=False)
@@ -57,6 +58,7 @@ class Answering:
         body = orjson.loads(b"".join(parts))
         status, seconds, num_lacking = self._plan(len(self.bodies))
         self.bodies.append(body)
+        self.headers.append(dict(scope["headers"]))
         self.statuses[status] += 1
         await asyncio.sleep(seconds)
         if status == 0:

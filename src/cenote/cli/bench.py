@@ -73,6 +73,17 @@ def _words(context: click.Context, param: click.Parameter, value: str | None) ->
     return int(fewest), int(most or fewest)
 
 
+def _headers(context: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """Reads headers, each a name and a value with a colon between."""
+    headers = {}
+    for value in values:
+        name, colon, content = (part.strip() for part in value.partition(":"))
+        if not (name and colon) or not value.isprintable():
+            raise click.BadParameter(f"{value!r} is no header. Write it as 'NAME: VALUE'.", context, param)
+        headers[name] = content
+    return headers
+
+
 def _object(context: click.Context, param: click.Parameter, value: str | None) -> dict[str, Any]:
     """Reads a JSON object."""
     return {} if value is None else values.named_values("--body", value)
@@ -86,6 +97,7 @@ class _Wanted:
     dialect: str
     model: str | None
     api_key: str | None
+    headers: dict[str, str]
     body: dict[str, Any]
     concurrency: tuple[int, ...] | None
     rate: tuple[float, ...] | None
@@ -118,6 +130,14 @@ _PATH = click.Path(dir_okay=False, path_type=Path)
 )
 @click.option("--model", help="Name of the model in requests. [default: the first that the server lists]")
 @click.option("--api-key", metavar="KEY", help="Sent as a bearer token.")
+@click.option(
+    "--header",
+    "headers",
+    multiple=True,
+    callback=_headers,
+    metavar="'NAME: VALUE'",
+    help="Further header of each request; may be repeated.",
+)
 @click.option("--body", callback=_object, metavar="JSON", help="Further fields of each request.")
 @click.option(
     "--concurrency",
@@ -269,14 +289,14 @@ def _asked(wanted: _Wanted, texts: Texts) -> Asked:
         texts_per_request=wanted.texts_per_request,
         fields=wanted.body,
         query=None if wanted.query is None else orjson.dumps(wanted.query),
-        headers={} if wanted.api_key is None else {"authorization": f"Bearer {wanted.api_key}"},
+        headers=wanted.headers | ({} if wanted.api_key is None else {"authorization": f"Bearer {wanted.api_key}"}),
         timeout_s=wanted.timeout,
     )
 
 
 def _figures(asked: Asked, wanted: dict[str, Any], runs: Sequence[Summary]) -> dict[str, Any]:
-    """All that a reader of the file needs, but no key."""
-    options = {name: value for name, value in wanted.items() if name != "api_key"}
+    """All that a reader of the file needs, but no key, nor a header, which may hold one."""
+    options = {name: value for name, value in wanted.items() if name not in ("api_key", "headers")}
     return {
         "cenote": version(),
         "url": asked.url,
