@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from . import plugins
 from .config import ModelSettings, PoolerConfig
@@ -15,6 +15,9 @@ from .label_tokens import LabelTokens
 from .steps import HeadRows, Reward, Stage, StageNorm, Stages
 
 Head = Literal["sequence", "token"]
+
+_RAW: Final = ("JambaForSequenceClassification",)
+"""Classifiers of whole texts that are reward models, whose values are given as they are where nobody says."""
 
 
 @dataclass(frozen=True)
@@ -112,13 +115,16 @@ def classifying(
     mean, sigma = (_calibration(key, asked, raw, sources) for key in ("logit_mean", "logit_sigma"))
     if sigma == 0:
         raise ConfigError("logit_sigma cannot be 0 (division by zero).", param="logit_sigma")
-    sources["use_activation"] = "default" if asked.use_activation is None else "user"
+    is_raw = name in _RAW or (reward is not None and reward.raw)
+    sources["use_activation"] = (
+        "user" if asked.use_activation is not None else "the architecture" if is_raw else "default"
+    )
     return Classifying(
         head=head,
         pooling=_pooling(_first(made_of, head), asked) if head == "sequence" else None,
         labels=labels,
         activation=_activation(raw, modules, len(labels), sources),
-        use_activation=not (reward and reward.raw) if asked.use_activation is None else asked.use_activation,
+        use_activation=not is_raw if asked.use_activation is None else asked.use_activation,
         logit_mean=mean,
         logit_sigma=sigma,
         tokens=None if tokens is None else tokens.rows,

@@ -143,7 +143,7 @@ def _from_transformers(checkpoint: Checkpoint, do_lower_case: bool, markers: Seq
         raise CheckpointError(
             f"No tokenizer of {checkpoint.name} can be read: {error}",
             allowed="Cenote reads tokenizer.json, and whatever transformers reads.",
-            fix="Save the tokenizer beside the model.",
+            fix="Save the tokenizer beside the model; one that needs code of its own, as a tokenizer.json.",
         ) from error
     if not _has_vocabulary(tokenizer):
         raise CheckpointError(

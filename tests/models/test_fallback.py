@@ -124,7 +124,10 @@ def _without_mask(encoded: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize(
     ("model_type", "values"),
-    [("xlnet", {}), ("funnel", {}), ("gpt2", {}), ("gpt2", {"pad_token_id": None}), ("bart", {})],
+    [
+        *(("xlnet", {}), ("funnel", {}), ("gpt2", {}), ("gpt2", {"pad_token_id": None}), ("bart", {})),
+        *(("ernie", {}), ("eurobert", {}), ("opt", {}), ("mixtral", {}), ("exaone4", {})),
+    ],
     ids=str,
 )
 def test_classes_are_those_of_the_reference(make: Make, model_type: str, values: dict[str, Any]) -> None:
@@ -138,7 +141,19 @@ def test_classes_are_those_of_the_reference(make: Make, model_type: str, values:
         assert worst_error(one.outputs.probs, reference.logits(text)) <= REFERENCE_LIMIT
 
 
-@pytest.mark.parametrize("model_type", ["xlnet", "gpt2"])
+def test_a_reward_model_of_jamba_gives_its_values_as_they_are(make: Make) -> None:
+    folder = make("jamba", head="sequence_classification", num_labels=1)
+    reference = Reference(folder)
+    expected = np.stack([reference.logits(text) for text in TEXTS[:4]])
+    with llm(folder) as model:
+        assert model.recipe.decided()["use_activation"] == (False, "the architecture")
+        found = [one.outputs.probs for one in model.classify(TEXTS[:4])]
+        shown = [one.outputs.probs for one in model.classify(TEXTS[:4], use_activation=True)]
+    assert worst_error(found, expected) <= REFERENCE_LIMIT
+    assert worst_error(shown, torch.from_numpy(expected).sigmoid().numpy()) <= REFERENCE_LIMIT
+
+
+@pytest.mark.parametrize("model_type", ["xlnet", "gpt2", "eurobert"])
 def test_classes_of_tokens_are_those_of_the_reference(make: Make, model_type: str) -> None:
     folder = make(model_type, head="token_classification", num_labels=3)
     reference = Reference(folder, tokens=True)

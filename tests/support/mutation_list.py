@@ -7,7 +7,7 @@ from typing import Final
 from .mutation import Mutation
 from .mutations_decoders import CONVERSION, DECODER_BLOCKS, ROPE
 from .mutations_encoders import ADAPTED, BY_DISTANCE, DISENTANGLED
-from .mutations_families import BOTH_WAYS, CONVOLVED, LISTWISE, MERGED, PACKED
+from .mutations_families import BOTH_WAYS, CONVOLVED, LISTWISE, MERGED, PACKED, VALUES
 from .mutations_forward import ATTENTION, BLOCKS, EMBEDDINGS, PREFIXES
 from .mutations_heads import CLASSIFIERS, SCORING, TOKEN_ROWS
 from .mutations_reading import READING, WEIGHTS
@@ -28,6 +28,7 @@ MUTATIONS: Final = (
     *CONVOLVED,
     *MERGED,
     *LISTWISE,
+    *VALUES,
     *ROTARY,
     *READING,
     *WEIGHTS,

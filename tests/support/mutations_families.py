@@ -203,3 +203,20 @@ LISTWISE: Final = (
         (f"{LISTS}test_tokens_of_a_prompt_have_the_rows_that_are_scored",),
     ),
 )
+
+VALUES: Final = (
+    Mutation(
+        "reward of Jamba through a sigmoid",
+        "classifying.py",
+        "is_raw = name in _RAW or (",
+        "is_raw = (",
+        ("tests/models/test_fallback.py::test_a_reward_model_of_jamba_gives_its_values_as_they_are",),
+    ),
+    Mutation(
+        "instruction of GritLM pooled too",
+        "models/llama.py",
+        "pools_prompt=not is_gritlm(raw)",
+        "pools_prompt=True",
+        (f"{BIDIRECTIONAL}test_gritlm_pools_what_comes_after_the_instruction",),
+    ),
+)
