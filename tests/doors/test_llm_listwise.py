@@ -121,8 +121,14 @@ def test_an_instruction_stands_in_the_prompt(llm: LLM, folder: Path, tiny: Tiny)
     theirs = expected(folder, tiny, QUERY, DOCUMENTS, "Be kind.")
     for more in ({"instruction": "Be kind."}, {"template_kwargs": {"instruction": "Be kind."}}):
         assert worst_error(scores(llm, QUERY, DOCUMENTS, **more), theirs) <= REFERENCE_LIMIT
-    with pytest.raises(BadInput, match="chat_template was given"):
-        scores(llm, QUERY, DOCUMENTS, chat_template="{{ messages }}")
+    refused: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"chat_template": "{{ messages }}"}, "chat_template was given"),
+        ({"template_kwargs": {"tone": "kind"}}, r"template_kwargs has \['tone'\]"),
+        ({"query_input_type": "query"}, "query_input_type was given"),
+    )
+    for more, message in refused:
+        with pytest.raises(BadInput, match=message):
+            scores(llm, QUERY, DOCUMENTS, **more)
 
 
 def test_tokens_of_a_prompt_have_the_rows_that_are_scored(llm: LLM, folder: Path, tiny: Tiny) -> None:

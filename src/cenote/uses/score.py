@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
@@ -17,8 +17,8 @@ from ..errors import BadInput, UnsupportedTask
 from ..outputs import RerankResult
 from ..tasks import classify, embed, find, hybrid, sparse, token_embed
 from ..types import FloatArray, Input, InputType, Outcome, Pair
-from . import Group, listwise
-from .similarity import LATE_SIMILARITIES, SIMILARITIES, mean_max_sim, of_sparse
+from . import Group, listwise, mixing
+from .similarity import LATE_SIMILARITIES, SIMILARITIES, of_sparse
 
 if TYPE_CHECKING:
     from ..recipe import Recipe
@@ -32,7 +32,6 @@ _TASKS: dict[ScoreType, str] = {
     "sparse": "sparse",
     "hybrid": "hybrid",
 }
-_NUM_PARTS: Final = 3
 
 
 @dataclass(frozen=True)
@@ -212,7 +211,7 @@ def plan(recipe: Recipe, tokenizer: Tokenizer, data_1: Any, data_2: Any, options
     groups = [
         Group(_TASKS[how], texts, _side_params(params, side, recipe, how, options), side) for texts, side in sides
     ]
-    return Plan(groups, first, second, how, options.use_activation, _weights(how, options.weights))
+    return Plan(groups, first, second, how, options.use_activation, mixing.weights(how, options.weights))
 
 
 def finish(recipe: Recipe, planned: Plan, outcome: Outcome) -> Scores:
@@ -238,7 +237,7 @@ def finish(recipe: Recipe, planned: Plan, outcome: Outcome) -> Scores:
         return Scores(scores, scores)
     if planned.score_type == "hybrid":
         apart = [hybrid.parts(row) for row in rows]
-        scores = np.array([_mixed(apart[a], apart[b], planned.weights) for a, b in pairs], np.float32)
+        scores = np.array([mixing.mixed(apart[a], apart[b], planned.weights) for a, b in pairs], np.float32)
         return Scores(scores, scores)
     if planned.place:
         scores = listwise.scores(list(rows), planned.first, planned.place)
@@ -287,28 +286,6 @@ def tokens_of(planned: Plan, outcome: Outcome, pair: int, pad_id: int | None) ->
     return [*first, *between, *outcome.encoded[planned.second[pair]].ids.tolist()]
 
 
-def _weights(how: ScoreType, given: Any) -> Sequence[float] | None:
-    if given is None:
-        return None
-    if how != "hybrid":
-        raise BadInput(f"weights was given, but the score is that of a {how}.", fix="Leave it out.", param="weights")
-    numbers = [float(one) for one in given if isinstance(one, (int, float)) and not isinstance(one, bool) and one >= 0]
-    if len(numbers) != _NUM_PARTS or len(given) != _NUM_PARTS or not 0 < sum(numbers) < float("inf"):
-        allowed = "Three numbers of at least 0, not all 0: of dense, sparse and token vectors."
-        raise BadInput(f"weights={given!r}.", allowed=allowed, param="weights")
-    return numbers
-
-
-def _mixed(query: hybrid.Parts, document: hybrid.Parts, weights: Sequence[float] | None) -> float:
-    """The weighted mean of three scores, as the makers of BGE-M3 mix them."""
-    parts = (
-        float(SIMILARITIES["dot"](query.vector_E[None], document.vector_E[None])[0]),
-        of_sparse(query.pairs_n2, document.pairs_n2, "dot"),
-        mean_max_sim(query.tokens_ND, document.tokens_ND),
-    )
-    return float(np.average(parts, weights=weights))
-
-
 def _params(how: ScoreType, options: Options) -> embed.Params | sparse.Params:
     if how == "hybrid" and options.use_activation is not None:
         raise BadInput("use_activation was given for a hybrid score.", fix="Leave it out.", param="use_activation")
@@ -347,10 +324,7 @@ def _side_params(
 def _paired(recipe: Recipe, tokenizer: Tokenizer, queries: list[str], documents: list[str], options: Options) -> Plan:
     queries = queries * len(documents) if len(queries) == 1 else queries
     pairs = [Pair(query, document) for query, document in zip(queries, documents, strict=True)]
-    for side in ("query", "document"):
-        for option in options.of_side(side):
-            what = f"{side}_{option} was given, but a cross-encoder reads the texts of a pair together."
-            raise BadInput(what, fix="Leave it out.", param=f"{side}_{option}")
+    _check_no_sides(options, "a cross-encoder reads the texts of a pair together")
     if options.dimensions is not None:
         what = "dimensions was given, but a cross-encoder has no vectors."
         raise BadInput(what, fix="Leave it out.", param="dimensions")
@@ -367,10 +341,21 @@ def _paired(recipe: Recipe, tokenizer: Tokenizer, queries: list[str], documents:
     return Plan([Group(classify.NAME, inputs, raw)], each, each, "cross-encoder", options.use_activation)
 
 
+def _check_no_sides(options: Options, why: str) -> None:
+    for side in ("query", "document"):
+        for option in options.of_side(side):
+            what = f"{side}_{option} was given, but {why}."
+            raise BadInput(what, fix="Leave it out.", param=f"{side}_{option}")
+
+
 def _listed(queries: list[str], documents: list[str], options: Options) -> Plan:
     """One prompt for a query and all its documents, or for each pair."""
+    _check_no_sides(options, "the model reads a query and its documents together")
     lists = [documents] if len(queries) == 1 else [[document] for document in documents]
-    told = options.instruction or (options.template_kwargs or {}).get("instruction")
+    said = {"instruction": options.instruction, **(options.template_kwargs or {})}
+    told = options.instruction or said.pop("instruction")
+    if others := sorted(set(said) - {"instruction"}):
+        raise BadInput(f"template_kwargs has {others}.", allowed="It has instruction.", param="template_kwargs")
     inputs: list[Input] = [listwise.prompt(query, own, told) for query, own in zip(queries, lists, strict=True)]
     first = [number for number, own in enumerate(lists) for _ in own]
     place = [number for own in lists for number in range(len(own))]
