@@ -71,13 +71,15 @@ class Server:
         """Ask for the vectors of `texts` once.
 
         Raises:
-            LoadFailed: It answered with another status than 200.
+            LoadFailed: It answered with another status than 200, or not within `timeout_s`.
         """
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
         try:
             connection.request("POST", self.kind.path, self.body(texts), {"Content-Type": "application/json"})
             response = connection.getresponse()
             answer = response.read()
+        except OSError as error:
+            raise LoadFailed(f"{self.kind.title} gave no answer for {len(texts)} texts: {error!r}") from error
         finally:
             connection.close()
         if response.status != 200:

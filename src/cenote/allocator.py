@@ -1,4 +1,4 @@
-"""The C library's allocator, told to keep what a forward frees for the next one."""
+"""Memory of the process outside Python: freed activations, which are kept, and compiled products, of which few are."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ import sys
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _LARGEST_MMAP_THRESHOLD = 32 * 1024 * 1024
 _KEPT_BYTES = 256 * 1024 * 1024
+# Variables of PyTorch's layer over oneDNN, whose entries count for each thread, and of oneDNN itself.
+_CACHES = (b"LRU_CACHE_CAPACITY", b"ONEDNN_PRIMITIVE_CACHE_CAPACITY")
+_KEPT_PRODUCTS = 128
 
 
 @functools.cache
@@ -30,3 +33,19 @@ def keep_freed_memory() -> str | None:
     if mallopt(_MMAP_THRESHOLD, _LARGEST_MMAP_THRESHOLD) and mallopt(_TRIM_THRESHOLD, _KEPT_BYTES):
         return None
     return "mallopt refused"
+
+
+@functools.cache
+def keep_few_products() -> str | None:
+    """Let oneDNN keep 128 compiled products in place of 1,024, unless the user set another number; None, or why not.
+
+    Each number of tokens that a batch may have is compiled anew, at some hundred kilobytes for each linear layer, so
+    that texts of random lengths took hundreds of megabytes in the end. 128 hold all lengths of a short question. Both
+    read their variables at the first product, so this comes before it.
+    """
+    if sys.platform == "win32":
+        return f"the platform is {sys.platform}"
+    setenv = ctypes.CDLL(None).setenv
+    setenv.argtypes, setenv.restype = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int), ctypes.c_int
+    failed = [name.decode() for name in _CACHES if setenv(name, str(_KEPT_PRODUCTS).encode(), 0)]
+    return f"setenv refused {', '.join(failed)}" if failed else None

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from . import io_plugins, profiles
-from .allocator import keep_freed_memory
+from .allocator import keep_few_products, keep_freed_memory
 from .checkpoint import Checkpoint, open_checkpoint
 from .config import MachineSettings, ModelSettings
 from .cores import num_cores
@@ -108,6 +108,8 @@ class Registry:
             recipe = recipes.resolve(checkpoint, tuned).named(names[0])
         io_plugin = io_plugins.find(recipe, settings)
         loading = self._tokenizers(recipe, words)
+        why_not = keep_few_products()
+        log.debug("oneDNN keeps %s.", f"all products: {why_not}" if why_not else "few products")
         try:
             runner = self._runner_factory(recipe, machine)
         except BaseException:

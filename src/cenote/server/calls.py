@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,12 +22,16 @@ from .schemas import CallFields
 if TYPE_CHECKING:
     from ..call import Call
     from ..engine import Engine
+    from ..scheduler import Lane
     from .door import Door
 
 T = TypeVar("T")
 
 TIMEOUT_HEADER = "x-request-timeout-ms"
 """Request header: milliseconds that the client will wait; later the answer is 504 and the work is dropped."""
+
+BULK_INPUTS = 512
+"""A request of so many inputs lets others go first, unless its priority is below 0."""
 
 _NO_CACHE = frozenset(("no-cache", "no-store"))
 """Values of the request header `Cache-Control` that keep a request out of the cache of rows."""
@@ -86,14 +89,22 @@ def submits(
     request: Request, engine: Engine, length: Length, priority: int
 ) -> Callable[[str, Sequence[Input], Any], Call]:
     """What hands `task, inputs, params` in for a request."""
-    return functools.partial(
-        engine.submit,
-        length=length,
-        lane="bulk" if priority > 0 else "interactive",
-        deadline_s=_deadline_s(request),
-        request_id=request.state.request_id,
-        use_cache=not _NO_CACHE.intersection(request.headers.get("cache-control", "").replace(" ", "").split(",")),
-    )
+    options: dict[str, Any] = {
+        "length": length,
+        "deadline_s": _deadline_s(request),
+        "request_id": request.state.request_id,
+        "use_cache": not _NO_CACHE.intersection(request.headers.get("cache-control", "").replace(" ", "").split(",")),
+    }
+
+    def submit(task: str, inputs: Sequence[Input], params: Any) -> Call:
+        return engine.submit(task, inputs, params, lane=lane_of(priority, len(inputs)), **options)
+
+    return submit
+
+
+def lane_of(priority: int, num_inputs: int) -> Lane:
+    """`bulk` above priority 0, and at 0 where a request is so large that others would wait for batches of it."""
+    return "bulk" if priority > 0 or (priority == 0 and num_inputs >= BULK_INPUTS) else "interactive"
 
 
 async def finish(request: Request, started: Started) -> Outcome:

@@ -75,7 +75,7 @@ class EmbedV2(EmbedV1, kw_only=True):
         Annotated[int, Meta(ge=1, description="Most tokens of a text; never above the model's limit.")] | None
     ) = None
     output_dimension: Annotated[int, Meta(description="Size of the vectors of a Matryoshka model.")] | None = None
-    priority: Annotated[int, Meta(description="Above 0, other requests go first.")] = 0
+    priority: Annotated[int, Meta(description="Above 0, other requests go first; 512 inputs at 0 count as above.")] = 0
 
 
 class ApiVersion(Struct, kw_only=True):
@@ -235,7 +235,7 @@ class RerankV2(Struct, kw_only=True):
     model: str | None = None
     top_n: Annotated[int, Meta(ge=1, description="How many to give back; unset, all.")] | None = None
     max_tokens_per_doc: scoring.MaxTokens | None = None
-    priority: Annotated[int, Meta(description="Above 0, other requests go first.")] = 0
+    priority: Annotated[int, Meta(description="Above 0, other requests go first; 512 inputs at 0 count as above.")] = 0
 
 
 class RerankV1(RerankV2, kw_only=True):

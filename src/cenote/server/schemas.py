@@ -72,7 +72,9 @@ class CallFields(Struct, kw_only=True):
     truncation_side: TruncationSide | None = None
     padding: Padding | None = None
     request_id: Annotated[str, Meta(description="The response's id ends with it.")] | None = None
-    priority: Annotated[Int64, Meta(description="Above 0, requests of priority 0 and below go first.")] = 0
+    priority: Annotated[
+        Int64, Meta(description="Above 0, requests of priority 0 and below go first; 512 inputs at 0 count as above.")
+    ] = 0
     cache_salt: CacheSalt | None = None
     use_activation: (
         Annotated[
