@@ -75,6 +75,8 @@ def test_a_stall_is_not_hidden_from_requests_that_were_due_in_it(cenote: Cenote)
     assert open_loop["latency_ms"]["max"] >= 1000
     # Of the 100, about 25 had to wait half a second or longer; a closed loop would show one.
     assert open_loop["latency_ms"]["p90"] >= 500
+    # They were sent late, for want of a connection, and that is told.
+    assert open_loop["late_ms"]["max"] >= 900
 
 
 def test_poisson_arrivals_are_those_of_their_rate_and_seed() -> None:
@@ -185,6 +187,11 @@ def test_a_request_over_its_time_has_failed(cenote: Cenote) -> None:
         (("--header", "x"), "'x' is no header. Write it as 'NAME: VALUE'."),
         (("--input", "nowhere.txt"), "nowhere.txt"),
         (("--json", "nowhere/run.json"), "There is no folder nowhere."),
+        (("--json", "run.json", "--plot", "./run.json"), "--json and --plot both name run.json."),
+        (("--duration", "nan"), "nan is no number of seconds."),
+        (("--warmup", "inf"), "inf is no number of seconds."),
+        (("--timeout", "nan"), "nan is no number of seconds."),
+        (("--api-key", "a\nb"), "--api-key has a control character."),
     ],
 )
 def test_wrong_flags_are_told_before_anything_is_asked(cenote: Cenote, flags: tuple[str, ...], said: str) -> None:
@@ -194,8 +201,23 @@ def test_wrong_flags_are_told_before_anything_is_asked(cenote: Cenote, flags: tu
     assert not server.bodies
 
 
-def test_a_url_of_another_kind_is_refused(cenote: Cenote) -> None:
-    assert "ftp://host is no URL of a server." in cenote("bench", "ftp://host", expect=2).stderr
+@pytest.mark.parametrize("url", ["ftp://host", "host:8000", "http://", "http://[::1", "http://host:99999"])
+def test_a_url_of_another_kind_is_refused(cenote: Cenote, url: str) -> None:
+    assert f"{url} is no URL of a server." in cenote("bench", url, expect=2).stderr
+
+
+def test_a_password_in_a_url_is_refused_and_not_repeated(cenote: Cenote) -> None:
+    stderr = cenote("bench", "http://me:secret@127.0.0.1:1", expect=2).stderr
+    assert "The URL holds a name or a password." in stderr
+    assert "secret" not in stderr
+
+
+def test_the_query_of_a_url_stays_behind_the_path(cenote: Cenote) -> None:
+    with Answering(routes={"/v1/embeddings": "openai"}) as server:
+        for url in (f"{server.url}/?api-version=2#top", f"{server.url}/v1/embeddings?api-version=2"):
+            cenote("bench", url, "--requests", "2", *SHORT)
+            assert figures()["url"] == f"{server.url}/v1/embeddings?api-version=2"
+    assert len(server.bodies) == 6
 
 
 @pytest.mark.parametrize(("module", "extra"), [("aiohttp", "cli"), ("matplotlib", "plot")])

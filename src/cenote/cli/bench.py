@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -42,6 +43,13 @@ With --rate requests come whether or not it keeps up, which shows what users wou
 moment a request was due. Texts are never all alike, so a cache of the server answers few of them.
 Every request is counted once: as answered, or as failed under the kind of its failure. Exit code 1: none was answered.
 """
+
+
+def _seconds(context: click.Context, param: click.Parameter, value: float | None) -> float | None:
+    """Seconds that come to an end; a range of click lets `nan` and `inf` pass."""
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter(f"{value} is no number of seconds.", context, param)
+    return value
 
 
 def _numbers(kind: type[int] | type[float]) -> Callable[[click.Context, click.Parameter, str | None], Any]:
@@ -172,12 +180,17 @@ _PATH = click.Path(dir_okay=False, path_type=Path)
 @click.option("--input", "files", multiple=True, metavar="FILE", help="Send the texts of this file; may be repeated.")
 @click.option("--field", help="JSON field or Parquet column that holds the text; named, lines are JSON.")
 @click.option("--query", metavar="TEXT", help="What to rank by. [default: another text for each request]")
-@click.option("--duration", type=click.FloatRange(0, min_open=True), help="Seconds of a run. [default: 10]")
+@click.option(
+    "--duration", type=click.FloatRange(0, min_open=True), callback=_seconds, help="Seconds of a run. [default: 10]"
+)
 @click.option("--requests", type=click.IntRange(1), help="Requests of a run, in place of --duration.")
-@click.option("--warmup", type=click.FloatRange(0), default=1.0, help="Seconds before each run. [default: 1]")
+@click.option(
+    "--warmup", type=click.FloatRange(0), callback=_seconds, default=1.0, help="Seconds before each run. [default: 1]"
+)
 @click.option(
     "--timeout",
     type=click.FloatRange(0, min_open=True),
+    callback=_seconds,
     default=60.0,
     help="Seconds after which a request has failed. [default: 60]",
 )
@@ -192,13 +205,13 @@ def bench(given: Given, json_path: Path | None, plot_path: Path | None, **wanted
     """
     outputs = [path for path in (json_path, plot_path) if path is not None]
     asked, summaries = _runs(_Wanted(**wanted), plot_path, outputs, given)
-    print_runs(asked, summaries)
-    if json_path is not None:
+    if json_path is not None:  # before the tables, which may go to a pipe that is closed
         json_path.write_bytes(orjson.dumps(_figures(asked, wanted, summaries), option=orjson.OPT_INDENT_2))
     if plot_path is not None:
         from ..loadgen.picture import draw
 
         draw(plot_path, summaries, f"{asked.url}: {asked.num_texts} a request, {asked.texts.described()}")
+    print_runs(asked, summaries)
     if not any(summary.answered for summary in summaries):
         raise Unavailable(f"None of {sum(summary.requests for summary in summaries):,} requests was answered.")
 
@@ -245,6 +258,10 @@ def _check(wanted: _Wanted, outputs: Sequence[Path]) -> None:
             raise ConfigError(f"{one} and {other} exclude each other.", fix="Give one of them.", param=one)
     if wanted.field is not None and not wanted.files:
         raise ConfigError("--field names a field of --input, and there is none.", param="--field")
+    if wanted.api_key is not None and not wanted.api_key.isprintable():
+        raise ConfigError("--api-key has a control character.", allowed="One line of text.", param="--api-key")
+    if len({path.resolve() for path in outputs}) < len(outputs):
+        raise ConfigError(f"--json and --plot both name {outputs[0]}.", fix="Name two files.", param="--plot")
     for path in outputs:  # before a run, not after it
         if not path.resolve().parent.is_dir():
             raise ConfigError(f"There is no folder {path.parent}.", fix="Make it first, or name another file.")

@@ -34,7 +34,7 @@ class Sample:
 
     Args:
         due_s: When it was to be sent.
-        sent_s: When it was.
+        sent_s: When it was, after it had a connection; where it never was, when it ended.
         ended_s: When it was answered whole, or failed.
         error: What kind of failure it ended with; "" where it was answered.
         said: What came with the failure.
@@ -100,7 +100,10 @@ class Client:
 
     def __init__(self, asked: Asked, max_connections: int) -> None:
         self._asked = asked
+        trace = aiohttp.TraceConfig()
+        trace.on_request_headers_sent.append(_note_sent)
         self._session = aiohttp.ClientSession(
+            trace_configs=[trace],
             connector=aiohttp.TCPConnector(limit=max_connections),
             headers={"content-type": "application/json", **asked.headers},
             timeout=aiohttp.ClientTimeout(total=asked.timeout_s, sock_connect=asked.timeout_s),
@@ -110,32 +113,36 @@ class Client:
     async def send(self, due_s: float) -> Sample:
         """Send the next request now, read its answer, and tell; raises nothing of the network's."""
         body, num_texts = self._asked.body(), self._asked.num_texts
-        sent_s = time.perf_counter()
+        sent: list[float] = []
+
+        def failed(kind: str, said: str) -> Sample:
+            ended_s = time.perf_counter()
+            return Sample(due_s, sent[0] if sent else ended_s, ended_s, kind, shortened(said), num_texts)
+
         try:
-            async with self._session.post(self._asked.url, data=body, allow_redirects=False) as response:
+            async with self._session.post(
+                self._asked.url, data=body, allow_redirects=False, trace_request_ctx=sent
+            ) as response:
                 answer = await response.read()
         except TimeoutError:
-            said = f"No answer within {self._asked.timeout_s:g} s."
-            return Sample(due_s, sent_s, time.perf_counter(), "timeout", said, num_texts)
+            return failed("timeout", f"No answer within {self._asked.timeout_s:g} s.")
         except aiohttp.ClientError as error:
             kind = NO_CONNECTION if isinstance(error, aiohttp.ClientConnectorError) else "connection lost"
-            return Sample(due_s, sent_s, time.perf_counter(), kind, shortened(str(error) or repr(error)), num_texts)
+            return failed(kind, str(error) or repr(error))
         ended_s = time.perf_counter()
         if response.status != 200:
-            said = shortened(answer.decode(errors="replace"))
-            return Sample(due_s, sent_s, ended_s, f"HTTP {response.status}", said, num_texts)
+            return failed(f"HTTP {response.status}", answer.decode(errors="replace"))
         try:
             read = self._asked.dialect.read(answer, response.headers)
         except msgspec.MsgspecError as error:
-            return Sample(due_s, sent_s, ended_s, "wrong answer", shortened(str(error)), num_texts)
+            return failed("wrong answer", str(error))
         if read.num_results != num_texts:
-            said = f"{read.num_results} results for {num_texts} texts."
-            return Sample(due_s, sent_s, ended_s, "wrong answer", said, num_texts)
-        return Sample(due_s, sent_s, ended_s, "", "", num_texts, read.num_tokens, _timings(response.headers))
+            return failed("wrong answer", f"{read.num_results} results for {num_texts} texts.")
+        return Sample(due_s, sent[0], ended_s, "", "", num_texts, read.num_tokens, _timings(response.headers))
 
     async def get(self, url: str) -> tuple[int, bytes]:
         """Status and body of another page of the same server; raises as aiohttp does."""
-        async with self._session.get(url) as response:
+        async with self._session.get(url, trace_request_ctx=[]) as response:
             return response.status, await response.read()
 
     async def __aenter__(self) -> Self:
@@ -145,6 +152,13 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._session.close()
+
+
+async def _note_sent(
+    session: aiohttp.ClientSession, context: Any, params: aiohttp.TraceRequestHeadersSentParams
+) -> None:
+    sent: list[float] = context.trace_request_ctx
+    sent.append(time.perf_counter())
 
 
 def shortened(said: str) -> str:

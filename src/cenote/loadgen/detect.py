@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 import aiohttp
 import msgspec
@@ -33,20 +33,33 @@ def candidates(url: str, name: str) -> list[tuple[Dialect, str]]:
         name: Of the dialect, or `auto`.
 
     Raises:
-        ConfigError: It is no URL of HTTP.
+        ConfigError: It is no URL of HTTP, or holds a password.
     """
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(
-            f"{url} is no URL of a server.", allowed="It begins with http:// or https:// and a host.", param="URL"
-        )
+    parts = _parts(url)
     dialects = list(DIALECTS.values()) if name == "auto" else [DIALECTS[name]]
-    base = url.rstrip("/")
+    base = parts.path.rstrip("/")
     # The longest path that fits: /v1/rerank ends in /rerank too.
     named = max((p for d in DIALECTS.values() for p in d.paths if base.endswith(p)), key=len, default=None)
-    if named is None:
-        return [(dialect, base + dialect.paths[0]) for dialect in dialects]
-    return [(dialect, base) for dialect in dialects if named in dialect.paths or name != "auto"]
+    chosen = [
+        (dialect, base + dialect.paths[0] if named is None else base)
+        for dialect in dialects
+        if named is None or named in dialect.paths or name != "auto"
+    ]
+    return [(dialect, urlunsplit(parts._replace(path=path, fragment=""))) for dialect, path in chosen]
+
+
+def _parts(url: str) -> SplitResult:
+    allowed = "It begins with http:// or https://, a host and perhaps a port; a key is given by --api-key."
+    try:
+        parts = urlsplit(url)
+        is_one = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets or a port that cannot be
+        is_one = False
+    if not is_one:
+        raise ConfigError(f"{url} is no URL of a server.", allowed=allowed, param="URL")
+    if parts.username is not None or parts.password is not None:
+        raise ConfigError("The URL holds a name or a password.", allowed=allowed, param="URL")  # never in a report
+    return parts
 
 
 async def settle(asked: Asked, url: str, name: str, model: str | None) -> Asked:
