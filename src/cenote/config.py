@@ -256,11 +256,15 @@ class ServerSettings:
     )
     trust_request_chat_template: bool = setting(False, "Let requests bring their own chat templates.")
     max_body_bytes: int = setting(64 * 1024 * 1024, "Largest request body, unpacked; larger ones get 413.")
+    max_inputs: int = setting(100_000, "Most texts of a request; more are refused before any work; 0 is no limit.")
     gzip_min_bytes: int = setting(
         8192, "Smallest answer (up to 1 MiB) that is packed for clients that take gzip; 0: none."
     )
     drain_s: float = setting(30.0, "Seconds that running requests get to finish after SIGTERM.")
     log_level: Literal["debug", "info", "warning", "error"] = setting("info", "Least severe message that is logged.")
+
+    def __post_init__(self) -> None:
+        at_least(0, "max_inputs", self.max_inputs)
 
 
 @dataclass(frozen=True)
@@ -293,7 +297,7 @@ def resolve(cls: type[T], user: Mapping[str, Any], env: Mapping[str, str] | None
     Raises:
         ConfigError: A name is unknown, or a value does not have the type of its field.
     """
-    env = os.environ if env is None else env
+    env = environment() if env is None else env
     hints = typing.get_type_hints(cls)
     known = {f.name: f for f in fields(cast(Any, cls))}
     user = _renamed(user, {f.metadata["old"]: f.name for f in known.values() if f.metadata["old"]})
@@ -367,6 +371,11 @@ def allowed_plugins(env: Mapping[str, str] | None = None) -> tuple[frozenset[str
     if listed is None:
         return None, False
     return frozenset(name for part in listed.split(",") if (name := part.strip())), own in env
+
+
+def environment() -> Mapping[str, str]:
+    """The environment of this process."""
+    return os.environ
 
 
 def env_name(field_name: str) -> str:

@@ -171,7 +171,8 @@ def _kept(values: dict[str, Any]) -> dict[str, Any]:
 
 def _quiet() -> dict[str, str]:
     """The environment of this process without what changes where clients go, or what they may reach."""
-    return {name: value for name, value in os.environ.items() if "proxy" not in name.lower() and name != "PYTHONPATH"}
+    changes = ("PYTHONPATH", "HF_HUB_OFFLINE")
+    return {name: value for name, value in os.environ.items() if "proxy" not in name.lower() and name not in changes}
 
 
 def main() -> int:

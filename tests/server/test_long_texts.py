@@ -13,6 +13,7 @@ from support.references import worst_error
 from support.texts import paragraphs, short_texts
 
 from .running import Server
+from .test_recorded_clients import vectors_in
 
 LONG = " ".join(paragraphs(2))
 
@@ -39,5 +40,20 @@ def test_long_texts_are_embedded_in_pieces_up_to_a_limit(tiny_sentence: TinySent
         assert longer.status_code == 400
         assert f"maximum context length is {num_tokens[0]} tokens" in longer.json()["error"]["message"]
         assert "Input 1 has" in longer.json()["error"]["message"]
+        # Dialects that cut by default embed in pieces, too, unless a request says that it wants a cut.
+        for path, field, said in (
+            ("/v2/embed", "texts", {"truncate": "END"}),
+            ("/embed", "inputs", {"truncate": True}),
+            ("/voyage/v1/embeddings", "input", {"truncation": True}),
+            ("/mixedbread/v1/embeddings", "input", {"truncation_strategy": "end"}),
+            ("/embeddings", "input", {"truncate_prompt_tokens": -1}),
+            ("/embedding", "content", None),
+        ):
+            whole = vectors_in(client.post(path, json={field: texts}).json())
+            assert max(map(worst_error, whole, expected)) <= BATCH_LIMIT
+            if said is not None:
+                (first, *_) = vectors_in(client.post(path, json={field: texts} | said).json())
+                np.testing.assert_allclose(first, cut.json()["data"][0]["embedding"], atol=5e-6)
+            assert "maximum context length" in client.post(path, json={field: [f"{LONG} and more"]}).text
         tokens = client.post("/pooling", json={"input": LONG, "task": "token_embed"})
         assert tokens.status_code == 400

@@ -30,9 +30,9 @@ class Given:
         """The written values of `classes` by field name, as keywords for whoever resolves them."""
         return {name: value for cls in classes for name, value in self.by_class[cls].items()}
 
-    def settings(self, cls: type[T]) -> T:
-        """`cls` filled from what was written, then the environment, then its defaults."""
-        return config.resolve(cls, self.by_class[cls]).settings
+    def settings(self, cls: type[T], env: Mapping[str, str] | None = None) -> T:
+        """`cls` filled from what was written, then the environment (or `env` in its place), then its defaults."""
+        return config.resolve(cls, self.by_class[cls], env).settings
 
     def with_model(self, name: str | None) -> Given:
         """The same with the model that a command took as its argument, if it did.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -16,6 +17,7 @@ SAME: Final[Mapping[str, str]] = {
     "--model-id": "--model",
     "--hostname": "--host",
     "--payload-limit": "--max-body-bytes",
+    "--max-client-batch-size": "--max-inputs",
     "--tokenization-workers": "--tokenizer-threads",
     "--max-batch-requests": "--max-batch-seqs",
     "--cors-allow-origin": "--allowed-origins",
@@ -55,7 +57,6 @@ IDLE: Final[Mapping[str, bool]] = {
 
 ELSEWHERE: Final[Mapping[str, str]] = {
     "--max-concurrent-requests": "--max-queue-tokens bounds what waits, in tokens.",
-    "--max-client-batch-size": "A request may have any number of texts; --max-call-tokens bounds one in tokens.",
     "--default-prompt": "Requests choose with prompt, prompt_name or input_type.",
     "--default-prompt-name": "Requests choose with prompt, prompt_name or input_type.",
     "--dense-path": "All modules of modules.json run, as the checkpoint says.",
@@ -76,6 +77,17 @@ _NO_OTHER = ("--tensor-parallel-size", "--pipeline-parallel-size", "--data-paral
 """Of these, 1 asks for nothing."""
 
 
+LISTS: Final = (
+    "--served-model-name",
+    "--model-alias",
+    "--api-key",
+    "--allowed-origins",
+    "--allowed-methods",
+    "--allowed-headers",
+)
+"""Flags of the reference that take several values in a row, or one that is a JSON list; ours are repeated."""
+
+
 class WithOtherFlags(click.Command):
     """A command that also reads flags of other servers."""
 
@@ -90,6 +102,8 @@ def ours(args: Sequence[str]) -> list[str]:
         ConfigError: A flag means something that Cenote does in another way, or its value is not known.
     """
     left, found = list(args), list[str]()
+    # Before the model is named, a word after a value is the model, and no further value.
+    named = bool(left) and not left[0].startswith("-")
     while left:
         written = left.pop(0)
         flag, equals, inline = written.partition("=")
@@ -97,6 +111,13 @@ def ours(args: Sequence[str]) -> list[str]:
         if written == "--":
             return [*found, written, *left]
         value = inline if equals else (left[0] if left and not left[0].startswith("--") else None)
+        named = named or flag in ("--model", "--model-id")
+        if flag in LISTS and value is not None:
+            if not equals:
+                left.pop(0)
+            more = _following(left) if named and not equals else []
+            found += [part for one in _listed(flag, [value, *more]) for part in (flag, one)]
+            continue
         read, takes_value = _read(flag, value)
         if read is None:
             found.append(written)
@@ -105,6 +126,27 @@ def ours(args: Sequence[str]) -> list[str]:
         if takes_value and value is not None and not equals:
             left.pop(0)
     return found
+
+
+def _following(left: list[str]) -> list[str]:
+    """The values at the start of `left`, taken away."""
+    taken = list[str]()
+    while left and not left[0].startswith("--"):
+        taken.append(left.pop(0))
+    return taken
+
+
+def _listed(flag: str, values: list[str]) -> list[str]:
+    """`values`, or those of the JSON list that is the only one of them."""
+    if len(values) > 1 or not values[0].startswith("["):
+        return values
+    try:
+        listed = json.loads(values[0])
+    except json.JSONDecodeError:
+        listed = None
+    if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
+        raise ConfigError(f"{flag} {values[0]}.", allowed='It takes texts, or a JSON list of them: ["*"].', param=flag)
+    return listed
 
 
 def _read(flag: str, value: str | None) -> tuple[list[str] | None, bool]:

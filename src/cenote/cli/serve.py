@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
-from ..config import MachineSettings, ModelSettings, ServerSettings, ShellSettings
+from ..config import MachineSettings, ModelSettings, ServerSettings, ShellSettings, env_name, environment
 from ..errors import MissingExtra
+from . import other_env
 from .options import Given, settings
 from .other_flags import WithOtherFlags
 
@@ -29,5 +30,10 @@ def serve(given: Given, name: str | None) -> None:
             raise
         raise MissingExtra(f"Serving needs {error.name}.", fix="Run `pip install 'cenote[server]'`.") from error
     given = given.with_model(name)
-    code = run(given.settings(ModelSettings), given.settings(MachineSettings), given.settings(ServerSettings))
+    env = environment()
+    if other_env.MODEL in env and "model" not in given.by_class[ModelSettings] and env_name("model") not in env:
+        env = other_env.ours(env)
+    code = run(
+        given.settings(ModelSettings, env), given.settings(MachineSettings, env), given.settings(ServerSettings, env)
+    )
     click.get_current_context().exit(code)

@@ -180,8 +180,10 @@ async def _embed(
     before = prompt(engine.recipe, body.input_type, warnings)
     params = embed.Params(dimensions=dimensions, prompt=before, input_type=body.input_type)
     length = length_of(door, body.truncate, max_tokens)
-    with calls.renaming({"dimensions": "output_dimension", "input_tokens": "texts"}):
-        found = await vectors.embedded(request, engine, texts, params, length, priority)
+    with calls.renaming({"dimensions": "output_dimension", "input_tokens": "texts", "prompts": "texts"}):
+        found = await vectors.embedded(
+            door, request, engine, texts, params, length, said=body.truncate is not None, priority=priority
+        )
     by_type = await found.in_forms(body.embedding_types or ["float"], warnings)
     plain = version == "1" and body.embedding_types is None
     answer = {

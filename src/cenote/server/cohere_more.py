@@ -127,6 +127,7 @@ async def classify_v1(door: Door, request: Request, body: CohereClassify) -> Res
     """Answer `POST /v1/classify`."""
     if not body.inputs:
         raise BadInput("There are no inputs to classify.", allowed="It takes one or more.", param="inputs")
+    door.allow(len(body.inputs), "inputs")
     engine = door.model(body.model)
     if classify.NAME in engine.recipe.tasks:
         return await _by_model(door, request, engine, body)

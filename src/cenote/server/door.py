@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..config import OnLong, ServerSettings
+from ..errors import BadInput
 from .token_ids import TokenIds
 from .traffic import Traffic
 
@@ -44,6 +45,22 @@ class Door:
         """
         anyhow = self.settings.any_model_name and len(self.engines()) == 1
         return self.registry.get(None if anyhow else name)
+
+    def allow(self, count: int, param: str) -> None:
+        """Raise `BadInput` where a request has more inputs than the settings allow; `param` is where they stand."""
+        most = self.settings.max_inputs
+        if most and count > most:
+            raise BadInput(
+                f"The request has {count} inputs.",
+                allowed=f"At most {most}.",
+                fix="Send them in several requests, or start the server with a higher --max-inputs.",
+                param=param,
+            )
+
+    def allow_listed(self, given: object, param: str) -> None:
+        """`allow` for a value as it came: a list is its elements, but one of token ids is one input."""
+        if isinstance(given, list) and given and not isinstance(given[0], int):
+            self.allow(len(given), param)
 
     def engines(self) -> list[Engine]:
         """All models, the default one first."""

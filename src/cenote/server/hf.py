@@ -133,6 +133,7 @@ class _Asked:
 
 async def answer(door: Door, request: Request, body: InferenceRequest) -> Response:
     """Answer `POST /` and `POST /models/{id}`."""
+    door.allow_listed(body.inputs, "inputs")
     asked = _Asked(door, request, body)
     task = asked.task or task_of(asked.engine, asked.body.inputs, asked.parameters)
     if task not in _TASKS:
@@ -211,6 +212,9 @@ async def _zero_shot(asked: _Asked) -> Answered:
     how = bodies.converted(asked.parameters, ZeroShotParameters, "parameters")
     texts, alone = asked.texts()
     labels, template = how.candidate_labels, how.hypothesis_template
+    asked.door.allow(
+        len(texts) * (labels.count(",") + 1 if isinstance(labels, str) else len(labels)), "candidate_labels"
+    )
     planned = zero_shot.plan(asked.engine.recipe, texts, labels, how.multi_label, template)
     params = classify.Params(**zero_shot.OPTIONS)
     given = (zero_shot.TASK, planned.pairs, params, planned.named_at(range(len(planned.pairs))))

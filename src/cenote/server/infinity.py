@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ..config import OnLong
 from ..errors import BadInput, NoInputs, UnsupportedTask
 from ..tasks import classify, embed
 from ..types import Length
@@ -121,7 +122,8 @@ async def embeddings(door: Door, request: Request, body: InfinityEmbeddingReques
         )
     body.dimensions = body.dimensions or None
     body.model = _name(body.model)
-    return await openai.embeddings(door, request, body, on_long=door.on_long or "cut")
+    default: OnLong = "chunk" if door.model(body.model).recipe.chunks else "cut"
+    return await openai.embeddings(door, request, body, on_long=door.on_long or default)
 
 
 async def rerank(door: Door, request: Request, body: InfinityRerankRequest) -> Response:
@@ -151,6 +153,7 @@ async def classes(door: Door, request: Request, body: InfinityClassifyRequest) -
     """Answer `POST /classify` of infinity."""
     if not body.input:
         raise NoInputs("There are no texts to classify.", allowed="It takes one or more.", param="input")
+    door.allow(len(body.input), "input")
     engine = door.model(_name(body.model))
     if classify.NAME not in engine.recipe.tasks:
         allowed = f"It can do {', '.join(engine.recipe.tasks)}."

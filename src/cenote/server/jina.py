@@ -133,11 +133,12 @@ class JinaRerankRequest(Struct, kw_only=True):
 
 async def embeddings(door: Door, request: Request, body: JinaEmbeddingRequest) -> Response:
     """Answer `POST /v1/embeddings` of Jina."""
-    with calls.renaming({"input_type": "task", "input_tokens": "input", "spans": "input"}):
+    with calls.renaming({"input_type": "task", "input_tokens": "input", "spans": "input", "prompts": "input"}):
         return await _embeddings(door, request, body)
 
 
 async def _embeddings(door: Door, request: Request, body: JinaEmbeddingRequest) -> Response:
+    door.allow_listed(body.input, "input")
     texts, notes = scoring.texts(body.input, "input"), Notes()
     if body.return_multivector:
         return await _tokens(door, request, body, texts, notes)
@@ -147,9 +148,11 @@ async def _embeddings(door: Door, request: Request, body: JinaEmbeddingRequest) 
     )
     if body.late_chunking:
         notes.ignored += [] if body.truncate is None else ["truncate"]
-        found = await vectors.late_chunked(request, engine, [texts], params)
+        found = await vectors.late_chunked(door, request, engine, [texts], params)
     else:
-        found = await vectors.embedded(request, engine, texts, params, length_of(door, body.truncate))
+        found = await vectors.embedded(
+            door, request, engine, texts, params, length_of(door, body.truncate), said=body.truncate is not None
+        )
     given = body.embedding_type or "float"
     forms = await found.in_forms([given] if isinstance(given, str) else given, notes.warnings)
     parts = forms[given] if isinstance(given, str) else vectors.by_input(forms)

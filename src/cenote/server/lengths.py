@@ -95,3 +95,15 @@ def _asked(body: LengthFields, length: Length, task: str, recipe: Recipe, most: 
         body.chunk_overlap,
         explicit=body.on_long is not None or length.explicit,
     )
+
+
+def of_vectors(length: Length, recipe: Recipe, *, said: bool) -> Length:
+    """`length` for vectors of texts: the model's own limit of them counts too, and where it embeds in pieces, it does.
+
+    Args:
+        said: Whether the request or the server says what happens to long texts, so that a model's switch for pieces
+            does not.
+    """
+    limits = [limit for limit in (length.limit, recipe.max_embed_len) if limit is not None]
+    on_long = "chunk" if recipe.chunks and not said else length.on_long
+    return replace(length, on_long=on_long, limit=min(limits, default=None))

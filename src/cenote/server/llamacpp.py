@@ -127,11 +127,14 @@ async def embeddings(door: Door, request: Request, body: LlamaEmbeddingRequest) 
     """Answer `POST /embedding`."""
     engine = vectors.embedder(door, body.model)
     with calls.renaming({"prompts": "content", "prompt_token_ids": "content", "input_tokens": "content"}):
+        door.allow_listed(body.content, "content")
         frame = engine.tokenizer.frame
         given = inputs.parse(body.content)
         whole = [Tokens(frame.put_around(one.ids)) if isinstance(one, Tokens) else one for one in given]
         params = embed.Params(normalize=body.embd_normalize == _EUCLID)
-        found = await vectors.embedded(request, engine, whole, params, Length(door.on_long or "refuse"))
+        found = await vectors.embedded(
+            door, request, engine, whole, params, Length(door.on_long or "refuse"), said=False
+        )
 
     def written() -> Response:
         rows = _normalized(np.asarray(found.outcome.rows), body.embd_normalize)

@@ -143,8 +143,9 @@ async def embeddings(door: Door, request: Request, body: MixedbreadEmbeddingRequ
         raise NoInputs("There are no texts to embed.", allowed="It takes one or more.", param="input")
     engine, notes = vectors.embedder(door, body.model), Notes()
     params = embed.Params(normalize=body.normalized, dimensions=body.dimensions, prompt=body.prompt)
-    with calls.renaming({"input_tokens": "input"}):
-        found = await vectors.embedded(request, engine, texts, params, _length(door, body.truncation_strategy))
+    length, said = _length(door, body.truncation_strategy), body.truncation_strategy is not None
+    with calls.renaming({"input_tokens": "input", "prompts": "input"}):
+        found = await vectors.embedded(door, request, engine, texts, params, length, said=said)
     given = body.encoding_format or "float"
     forms = await found.in_forms([given] if isinstance(given, str) else given, notes.warnings)
     parts: Any = forms[given] if isinstance(given, str) else vectors.by_input(forms)

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from ..errors import ModelNotFound
 from ..tasks import embed
 from ..types import Length, Outcome
-from . import calls, ops, replies
+from . import calls, ops, replies, vectors
 from .dialect import Dialect, Failure
 from .route import CALL_ERRORS, LOOKUP_ERRORS, Route
 
@@ -196,7 +196,10 @@ async def _run(
     on_long = (door.on_long or "cut") if truncate is None else "cut" if truncate else "refuse"
     most = (body.options or {}).get("num_ctx")
     limit = most if isinstance(most, int) and not isinstance(most, bool) and most > 0 else None
-    return await calls.run(request, engine, embed.NAME, texts, params, length=Length(on_long, limit=limit))
+    said, length = truncate is not None, Length(on_long, limit=limit)
+    with calls.renaming({"prompts": "input", "input_tokens": "input"}):
+        found = await vectors.embedded(door, request, engine, texts, params, length, said=said)
+    return found.outcome
 
 
 async def _reply(request: Request, answer: dict[str, Any], engine: Engine, outcome: Outcome | None) -> Response:

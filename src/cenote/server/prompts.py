@@ -57,6 +57,7 @@ async def read(door: Door, engine: Engine, body: PromptFields, notes: Notes) -> 
         continue_final_message=body.continue_final_message,
     )
     listed = _conversations(body)
+    door.allow_listed(body.input if listed is None else listed, "prompts")
     if listed is None:
         given, key = routes.keyed(body.input, engine.recipe)
         if key is not None:

@@ -285,6 +285,8 @@ async def scored(
         length: What happens to long texts; None as `body` says.
     """
     notes = Notes.of(body)
+    for side, name in zip((first, second), names, strict=True):
+        door.allow(len(side), name)
     engine = calls.begin(door, request, body)
     with calls.renaming({"data_1": names[0], "data_2": names[1]}):
         length = length or lengths.of(body, engine.recipe.max_len, door.on_long)

@@ -18,7 +18,7 @@ from ..sparse import parted
 from ..tasks import classify, embed, sparse, token_embed
 from ..types import FloatArray, Input, Length, Outcome, Pair, Tokens
 from ..uses import score, similarity
-from . import calls, replies, scoring
+from . import calls, lengths, replies, scoring
 from .dialect import Dialect, Failure
 from .route import Answer, Route
 from .schemas import TokenId
@@ -224,6 +224,7 @@ def _weighed(answered: Answered) -> Answered:
 
 async def predicted(door: Door, request: Request, body: PredictRequest) -> Answered:
     """Labels from the highest score to the lowest, of one text or of several."""
+    door.allow_listed(body.inputs, "inputs")
     given, alone = sequences(body.inputs)
     params = classify.Params(use_activation=False if body.raw_scores else None)
     answered = await ran(door, request, body, door.model(body.model), classify.NAME, given, params)
@@ -253,6 +254,7 @@ async def compared(door: Door, request: Request, body: SimilarityRequest) -> Ans
     """The cosine of one text with each of the others."""
     if not body.inputs.sentences:
         raise NoInputs("There are no sentences to compare with.", allowed="It takes one or more.", param="sentences")
+    door.allow(len(body.inputs.sentences), "sentences")
     how = body.parameters or SimilarityParameters()
     adapter = prompting.adapter(door.model(how.model).recipe, how.prompt_name)
     params = embed.Params(normalize=True, prompt_name=how.prompt_name, adapter=adapter)
@@ -275,7 +277,10 @@ async def ran(
     named: Named | None = None,
 ) -> Answered:
     """The rows of a call; `named` is as in `calls.run`."""
-    outcome = await calls.run(request, engine, task, given, params, length=length_of(door, body), named=named)
+    length = length_of(door, body)
+    if task == embed.NAME:
+        length = lengths.of_vectors(length, engine.recipe, said=body.truncate is not None or door.on_long is not None)
+    outcome = await calls.run(request, engine, task, given, params, length=length, named=named)
     headers = calls.timing_headers(request, outcome) | _counted(outcome, sum(map(_num_chars, given)))
     return Answered(outcome.rows, outcome, headers | calls.model_headers(engine))
 
@@ -326,6 +331,7 @@ def predictions(row: FloatArray, labels: Sequence[str], top_k: int | None = None
 
 
 def _texts(door: Door, body: TextsRequest) -> tuple[Engine, list[Input]]:
+    door.allow_listed(body.inputs, "inputs")
     engine = door.model(body.model)
     frame = engine.tokenizer.frame
     given = inputs.parse(body.inputs)

@@ -97,7 +97,7 @@ class TeiInfo(Struct, kw_only=True):
     max_input_length: int
     max_batch_tokens: int
     max_batch_requests: int
-    max_client_batch_size: None
+    max_client_batch_size: int | None
     auto_truncate: bool
     tokenization_workers: int
     version: str
@@ -109,6 +109,7 @@ class TeiInfo(Struct, kw_only=True):
 async def tokenize(door: Door, request: Request, body: TeiTokenizeRequest) -> Response:
     """Answer `POST /tokenize`."""
     engine = door.model(body.model)
+    door.allow_listed(body.inputs, "inputs")
     texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
     if not texts:
         raise NoInputs("There are no texts to tokenise.", allowed="It takes one or more.", param="inputs")
@@ -137,6 +138,7 @@ def _tokens(text: str, located: Located) -> list[dict[str, Any]]:
 
 async def decode(door: Door, request: Request, body: DecodeRequest) -> Response:
     """Answer `POST /decode`."""
+    door.allow_listed(body.ids, "ids")
     engine = door.model(body.model)
     rows: list[Any] = [body.ids] if body.ids and isinstance(body.ids[0], int) else body.ids
     if not rows or any(isinstance(row, int) for row in rows) or any(isinstance(one, list) for one in rows[0]):
@@ -165,7 +167,7 @@ async def info(door: Door, request: Request, body: None) -> Response:
         max_input_length=recipe.max_len,
         max_batch_tokens=here.max_batch_tokens,
         max_batch_requests=machine.max_batch_seqs,
-        max_client_batch_size=None,
+        max_client_batch_size=door.settings.max_inputs or None,
         auto_truncate=door.on_long != "refuse",
         tokenization_workers=door.registry.num_tokenizer_threads,
         version=own.version,
@@ -199,6 +201,7 @@ async def vertex(door: Door, request: Request, body: VertexRequest) -> Response:
     """Answer `POST /vertex`."""
     if not body.instances:
         raise NoInputs("There are no instances.", allowed="It takes one or more.", param="instances")
+    door.allow(len(body.instances), "instances")
     # All are checked before the first one runs.
     fitted = [fitting(door, one, f"instances[{index}]") for index, one in enumerate(body.instances)]
     running = [asyncio.ensure_future(work(door, request, one)) for work, one in fitted]

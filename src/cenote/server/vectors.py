@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -16,7 +16,7 @@ from ..errors import UnsupportedTask
 from ..tasks import embed
 from ..types import Input, Length, Outcome
 from ..uses import late_chunks
-from . import arrays, calls, prompts, spans
+from . import arrays, calls, lengths, prompts, spans
 from .notes import Notes
 
 if TYPE_CHECKING:
@@ -96,26 +96,38 @@ def params_of(engine: Engine, input_type: str | None, notes: Notes, *, field: st
 
 
 async def embedded(
+    door: Door,
     request: Request,
     engine: Engine,
     inputs: Sequence[Input],
     params: embed.Params,
     length: Length,
+    *,
+    said: bool,
     priority: int = 0,
 ) -> Vectors:
-    """A vector of each input."""
+    """A vector of each input.
+
+    Args:
+        length: What happens to long ones.
+        said: Whether it is what the request says, and no default of its dialect.
+    """
+    door.allow(len(inputs), "prompts")
+    length = replace(length, explicit=said)
+    length = lengths.of_vectors(length, engine.recipe, said=said or door.on_long is not None)
     outcome = await calls.run(request, engine, embed.NAME, inputs, params, length=length, priority=priority)
     return Vectors(engine, params, outcome)
 
 
 async def late_chunked(
-    request: Request, engine: Engine, documents: Sequence[Sequence[str]], params: embed.Params
+    door: Door, request: Request, engine: Engine, documents: Sequence[Sequence[str]], params: embed.Params
 ) -> Vectors:
     """A vector of each chunk of each document, which the model reads as one text; all chunks in a row.
 
     Raises:
         BadInput: A chunk is empty, or a document is longer than the model.
     """
+    door.allow(sum(map(len, documents)), "spans")
     size = sum(len(chunk) for chunks in documents for chunk in chunks)
     planned = await calls.aside(size, lambda: [late_chunks.plan(chunks, None, "chars", " ") for chunks in documents])
     return Vectors(engine, params, await spans.pooled(request, engine, planned, params, Length("refuse")))

@@ -144,7 +144,7 @@ class VoyageRerankResponse(Struct, kw_only=True):
     usage: VoyageUsage
 
 
-_NAMES = {"dimensions": "output_dimension", "input_tokens": "input", "spans": "inputs"}
+_NAMES = {"dimensions": "output_dimension", "input_tokens": "input", "spans": "inputs", "prompts": "input"}
 
 
 async def embeddings(door: Door, request: Request, body: VoyageEmbeddingRequest) -> Response:
@@ -155,7 +155,9 @@ async def embeddings(door: Door, request: Request, body: VoyageEmbeddingRequest)
     engine = vectors.embedder(door, body.model)
     with calls.renaming(_NAMES):
         params = vectors.params_of(engine, body.input_type, notes, field="input_type", dimensions=body.output_dimension)
-        found = await vectors.embedded(request, engine, texts, params, length_of(door, body.truncation))
+        found = await vectors.embedded(
+            door, request, engine, texts, params, length_of(door, body.truncation), said=body.truncation is not None
+        )
     parts = await _in_form(found, body, notes)
     data = [{"object": "embedding", "embedding": part, "index": index} for index, part in enumerate(parts)]
     return await _listed(request, found, body, notes, data)
@@ -175,7 +177,7 @@ async def contextualized(door: Door, request: Request, body: VoyageContextReques
     engine = vectors.embedder(door, body.model)
     with calls.renaming(_NAMES):
         params = vectors.params_of(engine, body.input_type, notes, field="input_type", dimensions=body.output_dimension)
-        found = await vectors.late_chunked(request, engine, body.inputs, params)
+        found = await vectors.late_chunked(door, request, engine, body.inputs, params)
     parts = iter(await _in_form(found, body, notes))
     data = [
         {
