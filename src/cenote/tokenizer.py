@@ -54,6 +54,7 @@ class Tokenizer:
         chat_template: Makes one text of a conversation; None where its files hold none.
         has_segments: Whether the second text of a pair gets segment ids other than 0.
         frame: The special tokens around a text.
+        pads_left: As in `TokenizerFiles`.
     """
 
     def __init__(self, files: TokenizerFiles, num_rows: int | None = None) -> None:
@@ -68,6 +69,7 @@ class Tokenizer:
         unknown = [self._backend.id_of(files.special_tokens.get("unk_token", name)) for name in ("[UNK]", "<unk>")]
         self.unknown_id: int | None = next((number for number in unknown if number is not None), None)
         self.chat_template: str | None = files.chat_template
+        self.pads_left = files.pads_left
         single, pair = self._backend.encode(["a", ("a", "a")], True)
         self._single_segments = files.may_have_segments and any(single.type_ids)
         self.has_segments: bool = files.may_have_segments and any(pair.type_ids)

@@ -64,6 +64,7 @@ class TokenizerFiles:
         special_tokens: Those that the files name, by their name there, such as `pad_token`.
         chat_template: Makes one text of a conversation, None where the files hold none.
         empty: What becomes of a text without tokens: refused, kept without any, or given one that counts for nothing.
+        pads_left: Whether others pad before a text; nothing is padded here, but queries may be expanded there.
     """
 
     backend: Backend
@@ -72,6 +73,7 @@ class TokenizerFiles:
     special_tokens: Mapping[str, str] = field(default_factory=dict)
     chat_template: str | None = None
     empty: Empty = "refuse"
+    pads_left: bool = False
 
 
 def read_files(checkpoint: Checkpoint, *, do_lower_case: bool = False, markers: Sequence[str] = ()) -> TokenizerFiles:
@@ -98,7 +100,12 @@ def read_files(checkpoint: Checkpoint, *, do_lower_case: bool = False, markers: 
         backend = _from_transformers(checkpoint, do_lower_case, markers)
     segments = may_have_segments(checkpoint)
     return TokenizerFiles(
-        backend, _max_length(config), segments, _special_tokens(named), _chat_template(config, checkpoint)
+        backend,
+        _max_length(config),
+        segments,
+        _special_tokens(named),
+        _chat_template(config, checkpoint),
+        pads_left=config.get("padding_side") == "left",
     )
 
 

@@ -17,6 +17,7 @@ from cenote.outputs import SparseEmbeddingOutput
 from support.fixtures import Tiny
 from support.m3 import TOKEN_WIDTH, Read, m3_folder, reference
 from support.rows import BATCH_LIMIT, assert_equal
+from support.saving import read_json, write_json
 from support.texts import short_texts
 
 # Repeated words, and one that the vocabulary lacks; then nothing but special tokens.
@@ -204,3 +205,15 @@ def test_a_fingerprint_counts_the_files_beside_the_model(folder: Path, tmp_path:
         assert other.recipe.multi_vector is not None
         assert other.recipe.multi_vector.out_features == TOKEN_WIDTH
         assert other.fingerprint != llm.fingerprint
+
+
+def test_the_side_of_padding_says_nothing(folder: Path, tmp_path: Path, expected: list[Read]) -> None:
+    where = Path(shutil.copytree(folder, tmp_path / "left"))
+    config = where / "tokenizer_config.json"
+    write_json(config, read_json(config) | {"padding_side": "left"})
+    with LLM(str(where)) as left:
+        together = left.embed_all(TEXTS, **CUT)
+    assert_equal([out.outputs.embedding for out in together], [read.dense for read in expected])
+    assert_equal([out.outputs.token_embeddings for out in together], [read.tokens for read in expected])
+    for out, read in zip(together, expected, strict=True):
+        assert_sparse(out.outputs.sparse, read.weights)

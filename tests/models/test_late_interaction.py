@@ -15,6 +15,7 @@ from sentence_transformers import MultiVectorEncoder
 from sentence_transformers.multi_vector_encoder.modules import HierarchicalTokenPooling
 
 from cenote import LLM
+from cenote.errors import CheckpointError
 from cenote.types import InputType
 from support.jina_v3 import makers_config
 from support.late_folders import multi_vector, pylate, stanford
@@ -38,6 +39,15 @@ TEXTS: Final = [
     "[MASK] the [MASK]",
     "word, and " * 11,
 ]
+
+
+def padding_left(folder: Path) -> Path:
+    """`folder`, whose tokenizer now pads before a text."""
+    for config in folder.rglob("tokenizer_config.json"):
+        write_json(config, read_json(config) | {"padding_side": "left"})
+    return folder
+
+
 MAKERS: Final[Mapping[str, Callable[[Path], Path]]] = {
     "classic": lambda folder: multi_vector(
         folder,
@@ -68,6 +78,20 @@ MAKERS: Final[Mapping[str, Callable[[Path], Path]]] = {
     ),
     "causal": lambda folder: multi_vector(
         folder, model_type="qwen2", mask={}, transformer={"query_expansion": CLASSIC}
+    ),
+    "left": lambda folder: padding_left(
+        multi_vector(
+            folder,
+            mask={"skiplist_words": PUNCTUATION},
+            transformer={"query_expansion": {**CLASSIC, "attend": True}, "document_length": 20},
+            prompts={"query": "[Q] ", "document": "[D] "},
+        )
+    ),
+    "left, causal": lambda folder: padding_left(
+        multi_vector(folder, model_type="qwen2", mask={}, transformer={"query_expansion": {**CLASSIC, "attend": True}})
+    ),
+    "left, at least": lambda folder: padding_left(
+        multi_vector(folder, mask={}, transformer={"query_expansion": {**CLASSIC, "strategy": "min"}})
     ),
     "pylate": lambda folder: pylate(folder, **PYLATE, skiplist_words=[",", "."]),
     "pylate, not expanded": lambda folder: pylate(folder, **PYLATE, do_query_expansion=False, prompts={"query": "q: "}),
@@ -185,3 +209,9 @@ def test_jina_colbert_is_read_from_its_makers_files(tmp_path: Path, named: str) 
                 for llm in (plain, makers)
             ]
             assert_equal(rows[1], rows[0], BATCH_LIMIT)
+
+
+def test_an_expansion_before_a_query_that_nobody_attends_to_stops_the_start(tmp_path: Path) -> None:
+    folder = padding_left(multi_vector(tmp_path / "m", mask={}, transformer={"query_expansion": CLASSIC}))
+    with pytest.raises(CheckpointError, match="padding_side='left', which puts them before the query"):
+        LLM(str(folder))

@@ -67,9 +67,21 @@ def default_params() -> Params:
 
 
 def check_tokenizer(late: LateInteraction, tokenizer: Tokenizer) -> None:
-    """Raise `CheckpointError` where the tokenizer has no token to expand queries with."""
-    if late.expansion is not None:
-        _expansion_id(late, tokenizer)
+    """Raise `CheckpointError` where the tokenizer has no token to expand queries with, or not where we can.
+
+    A query of fixed length is expanded where the tokenizer pads, and what stands before a query and is not attended to
+    has no meaning that does not depend on how masked rows are computed.
+    """
+    if late.expansion is None:
+        return
+    _expansion_id(late, tokenizer)
+    if _expands_left(late, tokenizer) and not late.expansion.attend:
+        raise CheckpointError(
+            "Queries are expanded to a fixed length by tokens that nobody attends to, and tokenizer_config.json says "
+            "padding_side='left', which puts them before the query.",
+            allowed="They stand behind it (padding_side='right'), or are attended to.",
+            fix="Correct tokenizer_config.json if the model was trained with them behind its queries.",
+        )
 
 
 def encode(
@@ -104,7 +116,8 @@ def encode(
     if role == "query" and late.expansion is not None:
         expansion_id = _expansion_id(late, tokenizer)
         size = min(late.expansion.length, recipe.max_len)
-        encoded = [_expanded(item, expansion_id, size, late.expansion.attend) for item in encoded]
+        left = _expands_left(late, tokenizer)
+        encoded = [_expanded(item, expansion_id, size, late.expansion.attend, left) for item in encoded]
     skipped = [tokenizer.id_of(word) for word in late.mask.words] if _means(params, late.mask.input_types) else []
     skipped_ids = np.array([number for number in skipped if number is not None], np.int32)
     only = late.mask.only_ids if role != "query" else None
@@ -168,12 +181,18 @@ def _expansion_id(late: LateInteraction, tokenizer: Tokenizer) -> int:
     return number
 
 
-def _expanded(item: Encoded, expansion_id: int, size: int, attend: bool) -> Encoded:
+def _expands_left(late: LateInteraction, tokenizer: Tokenizer) -> bool:
+    return late.expansion is not None and late.expansion.fixed and tokenizer.pads_left
+
+
+def _expanded(item: Encoded, expansion_id: int, size: int, attend: bool, left: bool) -> Encoded:
     num_more = size - len(item.ids)
     if num_more <= 0:
         return item
-    ids = np.concatenate([item.ids, np.full(num_more, expansion_id, np.int32)])
-    segments = None if item.segments is None else np.concatenate([item.segments, np.zeros(num_more, np.int32)])
+    order = slice(None, None, -1 if left else 1)
+    ids = np.concatenate([item.ids, np.full(num_more, expansion_id, np.int32)][order])
+    zeros = np.zeros(num_more, np.int32)
+    segments = None if item.segments is None else np.concatenate([item.segments, zeros][order])
     return replace(item, ids=ids, segments=segments, attended=None if attend else len(item.ids))
 
 
