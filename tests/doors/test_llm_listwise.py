@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer
 
 from cenote import LLM
@@ -18,11 +18,10 @@ from cenote.errors import BadInput, CheckpointError, TooLong
 from support.fixtures import Tiny
 from support.parity import BATCH_LIMIT, REFERENCE_LIMIT
 from support.references import EXACT, Float32, worst_error
-from support.rerankers import MARKS, reranker
+from support.rerankers import LISTED, listwise, reranker
 
 QUERY = "Which fox is <|rerank_token|>red?"
 DOCUMENTS = ["A red fox.", "", "The cat <|embed_token|>sleeps; it is grey.", "yes no yes"]
-TOKENS = ("<|embed_token|>", "<|rerank_token|>")
 
 
 def written(query: str, documents: Sequence[str], told: str = "") -> str:
@@ -50,16 +49,7 @@ def written(query: str, documents: Sequence[str], told: str = "") -> str:
 
 @pytest.fixture(scope="module")
 def folder(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    source = tiny("qwen3", max_positions=900)
-    made = reranker(
-        source, tmp_path_factory.mktemp("listwise") / "m", special=(*MARKS, *TOKENS), architectures=["JinaForRanking"]
-    )
-    state = {f"model.{name}": tensor for name, tensor in load_file(made / "model.safetensors").items()}
-    seed = torch.Generator().manual_seed(2)
-    state["projector.0.weight"] = 0.2 * torch.randn(30, 60, generator=seed)
-    state["projector.2.weight"] = 0.2 * torch.randn(28, 30, generator=seed)
-    save_file(state, made / "model.safetensors", metadata={"format": "pt"})
-    return made
+    return listwise(tiny("qwen3", max_positions=900), tmp_path_factory.mktemp("listwise") / "m")
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +67,7 @@ def rows(folder: Path, tiny: Tiny, prompt: str) -> Float32:
     with torch.inference_mode():
         hidden = model(ids).last_hidden_state[0]
         inner = torch.relu(hidden @ state["projector.0.weight"].T) @ state["projector.2.weight"].T
-    places = [inner[ids[0] == tokenizer.convert_tokens_to_ids(token)] for token in TOKENS]
+    places = [inner[ids[0] == tokenizer.convert_tokens_to_ids(token)] for token in LISTED]
     found: Float32 = torch.cat(places).numpy()
     return found
 

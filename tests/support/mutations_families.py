@@ -191,8 +191,8 @@ LISTWISE: Final = (
     Mutation(
         "instruction of a list left out",
         "uses/listwise.py",
-        'if instruction else ""',
-        'if not instruction else ""',
+        'if told else ""',
+        'if not told else ""',
         (f"{LISTS}test_an_instruction_stands_in_the_prompt",),
     ),
     Mutation(

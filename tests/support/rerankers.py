@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from .references import EXACT, Float32
@@ -61,6 +62,20 @@ def reranker(
         write_json(folder / "tokenizer_config.json", {**read_json(folder / "tokenizer_config.json"), "bos_token": bos})
     if template is not None:
         (folder / "chat_template.jinja").write_text(template)
+    return folder
+
+
+LISTED = ("<|embed_token|>", "<|rerank_token|>")
+
+
+def listwise(source: Path, folder: Path) -> Path:
+    """A copy of the Qwen3 in `source` as a reranker of whole lists, with two layers of its own."""
+    reranker(source, folder, special=(*MARKS, *LISTED), architectures=["JinaForRanking"])
+    state = {f"model.{name}": tensor for name, tensor in load_file(folder / "model.safetensors").items()}
+    seed = torch.Generator().manual_seed(2)
+    state["projector.0.weight"] = 0.2 * torch.randn(30, 60, generator=seed)
+    state["projector.2.weight"] = 0.2 * torch.randn(28, 30, generator=seed)
+    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
     return folder
 
 

@@ -19,7 +19,7 @@ from .. import templates
 from ..errors import BadInput, UnsupportedTask
 from ..started import Started, parts_of
 from ..types import Length, Outcome
-from ..uses import score
+from ..uses import listwise, score
 from ..uses.score import Scores, ScoreType
 from . import calls, lengths, replies
 from .dialect import VLLM
@@ -320,10 +320,11 @@ def _options(engine: Engine, body: ScoringFields, notes: Notes) -> score.Options
         # The reference has no such route for this model.
         raise Refusal(404, f"This model does not support the Scoring API. {error}", param=error.param) from error
     template = engine.recipe.pair_template if how == "cross-encoder" else None
-    shows = template is not None and templates.compiled(template).takes_instruction
+    lists = listwise.serves(engine.recipe, how)
+    shows = lists or (template is not None and templates.compiled(template).takes_instruction)
     if not shows and body.instruction:
         notes.ignored.append("instruction")
-    if template is None and body.chat_template_kwargs:
+    if template is None and body.chat_template_kwargs and not lists:
         notes.ignored.append("chat_template_kwargs")
     return score.Options(
         use_activation=body.use_activation,

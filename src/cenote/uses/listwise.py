@@ -5,7 +5,8 @@ A token after each document, and one after the query that stands last, have vect
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from ..errors import BadInput
 from ..modules.late_interaction import LISTED
 from ..types import FloatArray, Framed
 from .similarity import cosine
+
+if TYPE_CHECKING:
+    from ..recipe import Recipe
 
 _SYSTEM = (
     "You are a search relevance expert who can determine a ranking of the passages based on how relevant they are to "
@@ -22,7 +26,20 @@ _SYSTEM = (
 )
 
 
-def prompt(query: str, documents: Sequence[str], instruction: str | None) -> Framed:
+def serves(recipe: Recipe, how: str) -> bool:
+    """Whether a query and all its documents are one prompt, where scores are of the kind `how`."""
+    return how == "late-interaction" and recipe.late_interaction is not None and recipe.late_interaction.ranks_lists
+
+
+def instruction(given: str | None, variables: Mapping[str, Any]) -> str | None:
+    """What the model is to judge by; raises `BadInput` where there are other variables, which no prompt would show."""
+    if others := sorted(set(variables) - {"instruction"}):
+        raise BadInput(f"template_kwargs has {others}.", allowed="It has instruction.", param="template_kwargs")
+    told: str | None = given or variables.get("instruction")
+    return told
+
+
+def prompt(query: str, documents: Sequence[str], told: str | None) -> Framed:
     """One query and its documents, as the model was trained to read them; never cut, for its last token is read.
 
     Source: the code of the checkpoint, which takes its two tokens out of texts too.
@@ -32,11 +49,11 @@ def prompt(query: str, documents: Sequence[str], instruction: str | None) -> Fra
     passages = (
         f'<passage id="{number}">\n{document}{of_document}\n</passage>\n' for number, document in enumerate(documents)
     )
-    told = f"<instruct>\n{instruction}\n</instruct>\n" if instruction else ""
+    judged_by = f"<instruct>\n{told}\n</instruct>\n" if told else ""
     whole = (
         f"<|im_start|>system\n{_SYSTEM}<|im_end|>\n<|im_start|>user\n"
         f"I will provide you with {len(documents)} passages, each indicated by a numerical identifier. "
-        f"Rank the passages based on their relevance to query: {query}\n{told}{''.join(passages)}"
+        f"Rank the passages based on their relevance to query: {query}\n{judged_by}{''.join(passages)}"
         f"<query>\n{query}{of_query}\n</query><|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
     )
     return Framed(whole, "", "", is_complete=True)

@@ -196,7 +196,7 @@ def plan(recipe: Recipe, tokenizer: Tokenizer, data_1: Any, data_2: Any, options
     documents = _cut(documents, options.max_tokens_per_doc, "max_tokens_per_doc", recipe, tokenizer)
     if how == "cross-encoder":
         return _paired(recipe, tokenizer, queries, documents, options)
-    lists = recipe.late_interaction is not None and recipe.late_interaction.ranks_lists and how == "late-interaction"
+    lists = listwise.serves(recipe, how)
     instruction = None if lists else options.instruction
     for name, value in (("chat_template", options.template), ("instruction", instruction)):
         if value is not None:
@@ -352,10 +352,7 @@ def _listed(queries: list[str], documents: list[str], options: Options) -> Plan:
     """One prompt for a query and all its documents, or for each pair."""
     _check_no_sides(options, "the model reads a query and its documents together")
     lists = [documents] if len(queries) == 1 else [[document] for document in documents]
-    said = {"instruction": options.instruction, **(options.template_kwargs or {})}
-    told = options.instruction or said.pop("instruction")
-    if others := sorted(set(said) - {"instruction"}):
-        raise BadInput(f"template_kwargs has {others}.", allowed="It has instruction.", param="template_kwargs")
+    told = listwise.instruction(options.instruction, options.template_kwargs or {})
     inputs: list[Input] = [listwise.prompt(query, own, told) for query, own in zip(queries, lists, strict=True)]
     first = [number for number, own in enumerate(lists) for _ in own]
     place = [number for own in lists for number in range(len(own))]
