@@ -19,9 +19,11 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 LIBRARY = HERE / "src" / "cenote_kernels" / "kernels.so"
 
+_AVX512 = ("-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mavx2", "-mfma", "-mtune=skylake-avx512")
 ISAS = {
     "avx2": ("-mavx2", "-mfma", "-mtune=haswell"),
-    "avx512": ("-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mavx2", "-mfma", "-mtune=skylake-avx512"),
+    "avx512": _AVX512,
+    "avx512_vnni": (*_AVX512, "-mavx512vnni"),
 }
 """Name of an instruction set, which ends the names of its functions -> flags of the compiler."""
 

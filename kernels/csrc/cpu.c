@@ -12,3 +12,5 @@ EXPORT int has_avx512(void) {
     return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
            __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
 }
+
+EXPORT int has_avx512_vnni(void) { return has_avx512() && __builtin_cpu_supports("avx512vnni"); }

@@ -1,7 +1,8 @@
 // One vocabulary of float32 vectors for all instruction sets. Each source is compiled once per set, with ISA its name.
 //
 // V is a vector of W floats, and its arithmetic is that of C (+ - * /). A Mask says which of the first elements take
-// part in a load or a store, so that nothing outside a row is touched.
+// part in a load or a store, so that nothing outside a row is touched. Where an operand of v_max or v_min is NaN, the
+// second one is the result.
 
 #ifndef CENOTE_SIMD_H
 #define CENOTE_SIMD_H
@@ -31,10 +32,16 @@ INLINE V v_max(V a, V b) { return _mm512_max_ps(a, b); }
 INLINE V v_min(V a, V b) { return _mm512_min_ps(a, b); }
 INLINE float v_sum(V v) { return _mm512_reduce_add_ps(v); }
 INLINE float v_largest(V v) { return _mm512_reduce_max_ps(v); }
-INLINE Mask mask_of(ptrdiff_t n) { return n >= W ? (Mask)0xffff : (Mask)((1u << n) - 1); }
+INLINE Mask mask_of(ptrdiff_t n) { return n >= W ? (Mask)0xffff : n <= 0 ? (Mask)0 : (Mask)((1u << n) - 1); }
 INLINE V v_load_some(const float *from, Mask m) { return _mm512_maskz_loadu_ps(m, from); }
 INLINE void v_store_some(float *to, V v, Mask m) { _mm512_mask_storeu_ps(to, m, v); }
 INLINE V v_only(V v, Mask m) { return _mm512_maskz_mov_ps(m, v); }
+INLINE V v_round(V v) { return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+// `v * 2^n`, `n` whole and between -126 and 127.
+INLINE V v_scaled(V v, V n) { return _mm512_scalef_ps(v, n); }
+// Elements of `a` where `x < y`, else of `b`.
+INLINE V v_where_less(V x, V y, V a, V b) { return _mm512_mask_mov_ps(b, _mm512_cmp_ps_mask(x, y, _CMP_LT_OQ), a); }
+INLINE V v_abs(V v) { return _mm512_abs_ps(v); }
 
 #else
 
@@ -66,6 +73,13 @@ INLINE Mask mask_of(ptrdiff_t n) {
 INLINE V v_load_some(const float *from, Mask m) { return _mm256_maskload_ps(from, m); }
 INLINE void v_store_some(float *to, V v, Mask m) { _mm256_maskstore_ps(to, m, v); }
 INLINE V v_only(V v, Mask m) { return _mm256_and_ps(v, _mm256_castsi256_ps(m)); }
+INLINE V v_round(V v) { return _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+INLINE V v_scaled(V v, V n) {
+    const __m256i power = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
+    return _mm256_mul_ps(v, _mm256_castsi256_ps(power));
+}
+INLINE V v_where_less(V x, V y, V a, V b) { return _mm256_blendv_ps(b, a, _mm256_cmp_ps(x, y, _CMP_LT_OQ)); }
+INLINE V v_abs(V v) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), v); }
 
 #endif
 #endif

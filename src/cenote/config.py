@@ -25,7 +25,7 @@ OnLong = Literal["refuse", "cut", "chunk"]
 Quantization = Literal["none", "int8"]
 """How linear layers multiply: in the model's precision, or in 8-bit integers."""
 
-KernelChoice = Literal["auto", "off", "avx2", "avx512"]
+KernelChoice = Literal["auto", "off", "avx2", "avx512", "avx512_vnni"]
 """Which of our own kernels compute: the best that this CPU has, none, or those of one instruction set."""
 
 _SEQ_POOLINGS = ("CLS", "LAST", "MEAN", "MAX", "MEAN_SQRT_LEN", "WEIGHTEDMEAN")
@@ -185,7 +185,7 @@ class MachineSettings:
         "none", "int8: linear layers of the transformer in 8 bits, on the CPU; faster, and vectors change a little."
     )
     kernels: KernelChoice = setting(
-        "auto", "Kernels of the package cenote-kernels: auto (the best for this CPU), off, avx2 or avx512."
+        "auto", "Kernels of the package cenote-kernels: auto (the best for this CPU), off, avx2, avx512 or avx512_vnni."
     )
     profile: bool = setting(
         True, "Use what `cenote tune` found for this model on this machine, where nothing else is asked for."

@@ -15,14 +15,22 @@ __version__ = "0.1.0"
 
 LIBRARY: Final = Path(__file__).with_name("kernels.so")
 
-ISAS: Final = ("avx512", "avx2")
+ISAS: Final = ("avx512_vnni", "avx512", "avx2")
 """Instruction sets that the library is compiled for, best first."""
 
-_P, _I, _F = ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_float
+_P, _I, _N, _F = ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_float
 
 SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
     # out, rows, added or 0, weight, bias or 0, eps, number of rows, their size, steps between rows and those added
     "add_norm": (_P, _P, _P, _P, _P, _F, _I, _I, _I, _I),
+    # out, room for codes, rows, panels, sums of their columns, scales of those, bias, number of rows, depth, width,
+    # step between rows, activation
+    "int8_linear": (_P, _P, _P, _P, _P, _P, _P, _I, _I, _I, _I, _N),
+    # where the bytes go, queries, keys, heads, their size
+    "int8_attention_room": (_P, _I, _I, _I, _I),
+    # out, room, queries, keys, values, spans, number of sequences, heads, their size, steps between queries and between
+    # keys, scale
+    "int8_attention": (_P, _P, _P, _P, _P, _P, _I, _I, _I, _I, _I, _F),
 }
 """Name of a function -> types of its arguments; the sources in `csrc` say what they are."""
 
@@ -32,12 +40,19 @@ class Kernels:
 
     Args:
         isa: One of those that `isas()` names.
+
+    Attributes:
+        saturates: Whether codes of weights in int8 must stay within 63, since products are summed in 16 bits.
     """
 
     add_norm: Callable[..., None]
+    int8_linear: Callable[..., None]
+    int8_attention: Callable[..., None]
+    int8_attention_room: Callable[..., None]
 
     def __init__(self, isa: str) -> None:
         self.isa = isa
+        self.saturates = not isa.endswith("vnni")
         for name, types in SIGNATURES.items():
             function = getattr(_library(), f"{name}_{isa}")
             function.argtypes, function.restype = types, None

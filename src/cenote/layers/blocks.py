@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from ..rope import Rope
+from . import int8
 from .adapters import AdapterSizes
 from .attention import PLAIN, Rule, attend
 from .linear import ACTIVATIONS, Linear
@@ -149,7 +150,12 @@ class Block(nn.Module):
         query, key, value = (part.unflatten(1, (self.num_heads, -1)) for part in parts)
         if own_T.turn is not None and own_Q.turn is not None:
             query, key = rotate(query, own_Q.turn), rotate(key, own_T.turn)
-        return self.out(attend(query, key, value, bounds, rule), own_Q.chosen), own_Q
+        kernels = self.qkv.kernels if self.qkv.int8 and own_T.turn is None else None
+        if kernels is not None and int8.why_not_attend(rule, bounds) is None:
+            attended = int8.attend(kernels, query, key, value, bounds, rule)
+        else:
+            attended = attend(query, key, value, bounds, rule)
+        return self.out(attended, own_Q.chosen), own_Q
 
     def projected(
         self, hidden_TD: Tensor, rows_Q: Tensor | None, chosen_T: Tensor | None, chosen_Q: Tensor | None

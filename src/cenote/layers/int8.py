@@ -1,20 +1,32 @@
-"""Products of 8-bit integers: weights with a scale per output channel, activations with a scale per token.
+"""Products of 8-bit integers: weights with a scale per output channel, activations with a scale and a zero per token.
 
-Both are symmetric and rounded to the nearest (LLM.int8(), arXiv 2208.07339, without its outlier columns). Sums are
-exact in int32, so a row does not depend on its batch. The product is oneDNN's, through PyTorch.
+Weights are symmetric, activations are not: what a GELU gives lies nearly all on one side of zero. Both are rounded to
+the nearest (LLM.int8(), arXiv 2208.07339, without its outlier columns). Sums are exact in int32, so a row does not
+depend on its batch. Our own kernels multiply where there are any, else oneDNN through PyTorch, with the same integers.
 """
 
 from __future__ import annotations
 
+import ctypes
+from dataclasses import replace
 from functools import cache
 
 import torch
 from torch import Tensor, nn
 
+from .attention import PLAIN, Rule
+from .kernels import ACTIVATIONS, Kernels
+from .packed import Bounds
+
+_LARGEST_CODE = 255
 _LARGEST = 127
 _LARGEST_HALF = 63
 """Of weights where the CPU adds two 16-bit products without room for their sum (AVX2, AVX-512 without VNNI)."""
-_LEAST = 1e-12  # scale of a row of zeros
+_LEAST = 1e-12  # scale of a column of zeros
+_LEAST_RANGE = 1e-30  # of the values of a row; its inverse is finite
+_MOST_DEPTH = (2**31 - 1) // (_LARGEST_CODE * _LARGEST)
+_PANEL = 32  # columns
+_BLOCK = 48  # rows whose codes `csrc/kernels/int8.c` holds at once
 
 
 class Int8Product(nn.Module):
@@ -22,25 +34,120 @@ class Int8Product(nn.Module):
 
     Args:
         weight: float32 `[N, K]`.
+        bias: float32 `[N]`, or None.
+        kernels: Ours, or None for PyTorch's products.
     """
 
-    def __init__(self, weight: Tensor) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None = None, kernels: Kernels | None = None) -> None:
         super().__init__()
-        largest = _LARGEST_HALF if saturates() else _LARGEST
+        self.kernels = kernels
+        largest = _LARGEST_HALF if (saturates() if kernels is None else kernels.functions.saturates) else _LARGEST
         scale_N1 = weight.abs().amax(1, keepdim=True).div_(largest).clamp_(min=_LEAST)
-        # Transposed once, so that the product reads it as it lies.
-        codes_KN = (weight / scale_N1).round_().to(torch.int8).t().contiguous()
-        self.weight_KN = nn.Parameter(codes_KN, requires_grad=False)
-        self.scale_N = nn.Parameter(scale_N1.squeeze(1), requires_grad=False)
+        codes_NK = (weight / scale_N1).round_().to(torch.int8)
+        self.num_out, self.depth = weight.shape
+        # The kernels read whole panels. PyTorch's product reads a transposed weight as it lies.
+        wide = 0 if kernels is None else -self.num_out % _PANEL
+        self.codes = _kept(codes_NK.t().contiguous() if kernels is None else _panels(codes_NK))
+        self.sums_N = _kept(_widened(codes_NK.sum(1, dtype=torch.int32), wide))
+        self.scale_N = _kept(_widened(scale_N1.squeeze(1), wide))
+        self.bias_N = _kept(_widened(torch.zeros_like(scale_N1[:, 0]) if bias is None else bias.detach(), wide))
 
-    def forward(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        """float32 `[..., K]` to `[..., N]`."""
+        each = (self.codes, self.sums_N, self.scale_N, self.bias_N)
+        self._addresses = [values.data_ptr() for values in each]
+
+    def forward(self, x: Tensor, activation: str | None = None) -> Tensor:
+        """float32 `[..., K]` to `[..., N]`, and where kernels multiply, the activation of that."""
         rows_TK = x.reshape(-1, x.shape[-1])
-        scale_T1 = rows_TK.abs().amax(1, keepdim=True).div_(_LARGEST).clamp_(min=_LEAST)
-        codes_TK = (rows_TK / scale_T1).round_().to(torch.int8)
-        sums_TN = torch._int_mm(codes_TK, self.weight_KN).float().mul_(scale_T1)
-        out_TN = sums_TN.mul_(self.scale_N) if bias is None else torch.addcmul(bias, sums_TN, self.scale_N)
+        if self.kernels is not None:
+            out_TN = self._by_kernels(self.kernels, rows_TK, activation)
+        else:
+            codes_TK, scale_T1, zero_T1 = _row_codes(rows_TK)
+            # Both less 128, as the product takes signed integers.
+            sums_TN = torch._int_mm((codes_TK - 128).to(torch.int8), self.codes)
+            sums_TN -= (zero_T1 - 128).int() * self.sums_N
+            out_TN = torch.addcmul(self.bias_N, sums_TN.float().mul_(scale_T1), self.scale_N)
         return out_TN.view(*x.shape[:-1], -1)
+
+    def _by_kernels(self, kernels: Kernels, rows_TK: Tensor, activation: str | None) -> Tensor:
+        rows_TK = rows_TK if rows_TK.stride(1) == 1 else rows_TK.contiguous()
+        out_TN = torch.empty(len(rows_TK), self.num_out)
+        room = torch.empty(_BLOCK * (self.depth + 4) + 64, dtype=torch.uint8)
+        kernels.functions.int8_linear(
+            out_TN.data_ptr(),
+            room.data_ptr(),
+            rows_TK.data_ptr(),
+            *self._addresses,
+            len(rows_TK),
+            self.depth,
+            self.num_out,
+            rows_TK.stride(0),
+            ACTIVATIONS[activation],
+        )
+        return out_TN
+
+
+def attend(
+    kernels: Kernels, query_QHK: Tensor, key_THK: Tensor, value_THK: Tensor, bounds: Bounds, rule: Rule
+) -> Tensor:
+    """Attention of each sequence over its own keys in int8, `[Q, H * K]`; keys and values have the same strides."""
+    num, heads, size = query_QHK.shape
+    spans_S4 = bounds.spans
+    queries, keys = (int(spans_S4[:, column].max(initial=0)) for column in (1, 3))
+    needed = ctypes.c_ssize_t()
+    kernels.functions.int8_attention_room(ctypes.addressof(needed), queries, keys, heads, size)
+    room = torch.empty(needed.value, dtype=torch.uint8)
+    out_QD = torch.empty(num, heads * size)
+    kernels.functions.int8_attention(
+        out_QD.data_ptr(),
+        room.data_ptr(),
+        query_QHK.data_ptr(),
+        key_THK.data_ptr(),
+        value_THK.data_ptr(),
+        spans_S4.ctypes.data,
+        len(spans_S4),
+        heads,
+        size,
+        query_QHK.stride(0),
+        key_THK.stride(0),
+        size**-0.5 if rule.scale is None else rule.scale,
+    )
+    return out_QD
+
+
+def why_not_attend(rule: Rule, bounds: Bounds) -> str | None:
+    """Why the kernels cannot attend in int8 by `rule`, or None where they can."""
+    if replace(rule, scale=None) != PLAIN:
+        return "scores have a mask, a bias or a cap"
+    if bounds.key_rows_T is not None:
+        return "sequences share keys"
+    if max((run.key_len for run in bounds.runs), default=0) > _MOST_DEPTH:
+        return f"sums over more than {_MOST_DEPTH} keys could exceed 32 bits"
+    return None
+
+
+def _row_codes(rows_TK: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Codes from 0 to 255 as floats, and a scale and a zero `[T, 1]`: a value is about `scale * (code - zero)`."""
+    least_T1 = rows_TK.amin(1, keepdim=True).clamp_(max=0)
+    range_T1 = (rows_TK.amax(1, keepdim=True).clamp_(min=0) - least_T1).clamp_(min=_LEAST_RANGE)
+    inverse_T1 = _LARGEST_CODE / range_T1
+    zero_T1 = (-least_T1 * inverse_T1).round_()
+    codes_TK = (rows_TK * inverse_T1).round_().add_(zero_T1).clamp_(0, _LARGEST_CODE)
+    return codes_TK, range_T1 / _LARGEST_CODE, zero_T1
+
+
+def _panels(codes_NK: Tensor) -> Tensor:
+    """As the kernels read them: of 32 columns, the 4 codes of one, then those of the next; `[N/32, K/4, 32, 4]`."""
+    num_out, depth = codes_NK.shape
+    whole = nn.functional.pad(codes_NK, (0, -depth % 4, 0, -num_out % _PANEL))
+    return whole.view(-1, _PANEL, (depth + 3) // 4, 4).transpose(1, 2).contiguous()
+
+
+def _widened(values_N: Tensor, more: int) -> Tensor:
+    return nn.functional.pad(values_N, (0, more))
+
+
+def _kept(values: Tensor) -> nn.Parameter:
+    return nn.Parameter(values, requires_grad=False)
 
 
 def why_not_int8(weight: Tensor) -> str | None:
@@ -49,6 +156,8 @@ def why_not_int8(weight: Tensor) -> str | None:
         return f"int8 products are made on the CPU, and the weights are on {weight.device.type}"
     if weight.dtype != torch.float32:
         return f"int8 products take activations in float32, and the model runs in {weight.dtype}"
+    if weight.shape[1] > _MOST_DEPTH:
+        return f"sums of {weight.shape[1]} products could exceed 32 bits; {_MOST_DEPTH} cannot"
     if not hasattr(torch, "_int_mm"):
         return "this version of PyTorch has no int8 product"
     return None
@@ -56,7 +165,7 @@ def why_not_int8(weight: Tensor) -> str | None:
 
 @cache
 def saturates() -> bool:
-    """Whether products of the largest values come out too small on this CPU, as without VNNI they do."""
+    """Whether PyTorch's products of the largest values come out too small on this CPU, as without VNNI they do."""
     ones = torch.full((32, 64), _LARGEST, dtype=torch.int8)
     found = torch._int_mm(ones, ones.t().contiguous()[:, :32].contiguous())
     return bool((found != 64 * _LARGEST**2).any())

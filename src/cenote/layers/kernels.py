@@ -6,8 +6,15 @@ They take float32 on the CPU, and compute in the thread that calls them. Layers 
 
 from __future__ import annotations
 
+from typing import Final
+
 import torch
 from torch import Tensor, nn
+
+ACTIVATIONS: Final[dict[str | None, int]] = {
+    name: number for number, name in enumerate((None, "gelu", "gelu_tanh", "relu", "silu", "tanh", "sigmoid"))
+}
+"""Our names of activations -> their numbers in C."""
 
 
 class Kernels:
@@ -20,7 +27,7 @@ class Kernels:
     def __init__(self, isa: str) -> None:
         import cenote_kernels
 
-        self._functions = cenote_kernels.load(isa)
+        self.functions = cenote_kernels.load(isa)
 
     def add_norm(self, rows: Tensor, added: Tensor | None, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
         """The layer norm of `rows + added`, `[..., D]`."""
@@ -28,7 +35,7 @@ class Kernels:
         rows_TD, added_TD = _side_by_side(rows), None if added is None else _side_by_side(added)
         assert added_TD is None or added_TD.shape == rows_TD.shape
         out = torch.empty(rows.shape, dtype=torch.float32)
-        self._functions.add_norm(
+        self.functions.add_norm(
             out.data_ptr(),
             rows_TD.data_ptr(),
             0 if added_TD is None else added_TD.data_ptr(),

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from ..errors import ConfigError
 from .adapters import Adapters, AdapterSizes
 from .int8 import Int8Product, why_not_int8
+from .kernels import Kernels
 
 ACTIVATIONS: Final[Mapping[str, Callable[[Tensor], Tensor]]] = {
     "gelu": F.gelu,
@@ -45,6 +46,9 @@ class Linear(nn.Module):
         parts: Name -> rows, where checkpoints keep `weight` and `bias` as several tensors that are stacked here in
             this order (query, key and value, say), or as one. The loader fills `NAME.PART.weight` or `NAME.weight`.
         adapters: Of the updates that rows can choose from, or None.
+
+    Attributes:
+        kernels: Our own kernels, if `prepare` is to choose them.
     """
 
     def __init__(
@@ -66,6 +70,7 @@ class Linear(nn.Module):
         self.bias = nn.Parameter(torch.empty(out_features), requires_grad=False) if bias else None
         self.adapters = None if adapters is None else Adapters(adapters, in_features, out_features)
         self.int8 = False
+        self.kernels: Kernels | None = None
         self._prepacked: Tensor | None = None
         self._int8: Int8Product | None = None
 
@@ -80,7 +85,7 @@ class Linear(nn.Module):
         part.weight = nn.Parameter(self.weight[rows], requires_grad=False)
         part.bias = None if self.bias is None else nn.Parameter(self.bias[rows], requires_grad=False)
         part.adapters = None if self.adapters is None else self.adapters.only(rows)
-        part.int8 = self.int8
+        part.int8, part.kernels = self.int8, self.kernels
         return part
 
     def transposed(self) -> Linear:
@@ -89,12 +94,13 @@ class Linear(nn.Module):
         with torch.device("meta"):
             other = Linear(self.out_features, self.in_features, bias=False)
         other.weight = nn.Parameter(self.weight.t(), requires_grad=False)
+        other.kernels = self.kernels
         return other
 
     def prepare(self) -> None:
         """Choose how to compute, once, after loading; packs the weight for oneDNN where that is possible."""
         if self.weight is not None and self.int8:
-            self._int8, self.weight = Int8Product(self.weight.detach()), None
+            self._int8, self.weight = Int8Product(self.weight.detach(), self.bias, self.kernels), None
         elif self.weight is not None and why_not_onednn(self.weight) is None:
             # The batch size is only a hint for the layout that oneDNN picks; any size runs.
             self._prepacked = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach(), 512)
@@ -116,7 +122,9 @@ class Linear(nn.Module):
         if self._prepacked is not None:
             return self._onednn(x, self._prepacked, activation)
         if self._int8 is not None:
-            out: Tensor = self._int8(x, self.bias)
+            fused = self.kernels is not None
+            out: Tensor = self._int8(x, activation if fused else None)
+            activation = None if fused else activation
         else:
             assert self.weight is not None
             out = F.linear(x, self.weight, self.bias)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
@@ -55,6 +56,16 @@ class Bounds:
     query_index_Q: Tensor | None
     runs: tuple[Run, ...]
     key_rows_T: Tensor | None = None
+
+    @cached_property
+    def spans(self) -> NDArray[np.int32]:
+        """First query, number of queries, first key and number of keys of each sequence, int32 `[S, 4]`."""
+        spans = [
+            (run.query_start + n * run.query_len, run.query_len, run.key_start + n * run.num_tokens, run.key_len)
+            for run in self.runs
+            for n in range(run.num_seqs)
+        ]
+        return np.array(spans, np.int32).reshape(-1, 4)
 
 
 @dataclass(frozen=True, eq=False)

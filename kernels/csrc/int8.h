@@ -1,0 +1,128 @@
+// Products of 8-bit integers: unsigned codes of rows times signed codes in panels, with exact sums in 32 bits.
+//
+// Without VNNI two products are summed in 16 bits: there codes in panels stay within 63, as 2 * 255 * 63 < 2^15.
+
+#ifndef CENOTE_INT8_H
+#define CENOTE_INT8_H
+
+#include "simd.h"
+
+#include <math.h>
+#include <string.h>
+
+// Columns of a panel: for each 4 steps of the depth, the 4 codes of one column, then those of the next.
+#define PANEL 32
+
+#ifdef __AVX512F__
+#define ROWS 12
+INLINE VI i_all(int32_t x) { return _mm512_set1_epi32(x); }
+INLINE VI i_load(const void *from) { return _mm512_loadu_si512(from); }
+INLINE VI i_minus(VI a, VI b) { return _mm512_sub_epi32(a, b); }
+INLINE VI i_times(VI a, VI b) { return _mm512_mullo_epi32(a, b); }
+INLINE VI i_max(VI a, VI b) { return _mm512_max_epi32(a, b); }
+INLINE VI i_rounded(V v) { return _mm512_cvtps_epi32(v); }
+INLINE VI i_plus(VI a, VI b) { return _mm512_add_epi32(a, b); }
+INLINE V v_of(VI v) { return _mm512_cvtepi32_ps(v); }
+INLINE VI i_and(VI a, VI b) { return _mm512_and_si512(a, b); }
+INLINE VI i_or(VI a, VI b) { return _mm512_or_si512(a, b); }
+INLINE VI i_bits(V v) { return _mm512_castps_si512(v); }
+INLINE V v_bits(VI v) { return _mm512_castsi512_ps(v); }
+INLINE VI i_shifted(VI v) { return _mm512_slli_epi32(v, 8); }
+INLINE void i_store(void *to, VI v) { _mm512_storeu_si512(to, v); }
+INLINE int32_t i_sum(VI v) { return _mm512_reduce_add_epi32(v); }
+INLINE int32_t i_largest(VI v) { return _mm512_reduce_max_epi32(v); }
+INLINE V v_either(V a, V b, Mask m) { return _mm512_mask_mov_ps(b, m, a); }
+// The lowest byte of each; and those within 0 to 255, others cut to that.
+INLINE void store_bytes(uint8_t *to, VI v) { _mm_storeu_si128((void *)to, _mm512_cvtepi32_epi8(v)); }
+INLINE void store_codes(uint8_t *to, VI v) { _mm_storeu_si128((void *)to, _mm512_cvtusepi32_epi8(v)); }
+INLINE VI i_dot(VI sums, VI codes, VI weights) {
+#ifdef __AVX512VNNI__
+    // As an instruction: some compilers copy the sums around the intrinsic.
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(codes), "v"(weights));
+    return sums;
+#else
+    const VI pairs = _mm512_maddubs_epi16(codes, weights);
+    return _mm512_add_epi32(sums, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
+#endif
+}
+#else
+#define ROWS 4
+INLINE VI i_all(int32_t x) { return _mm256_set1_epi32(x); }
+INLINE VI i_load(const void *from) { return _mm256_loadu_si256(from); }
+INLINE VI i_minus(VI a, VI b) { return _mm256_sub_epi32(a, b); }
+INLINE VI i_times(VI a, VI b) { return _mm256_mullo_epi32(a, b); }
+INLINE VI i_max(VI a, VI b) { return _mm256_max_epi32(a, b); }
+INLINE VI i_rounded(V v) { return _mm256_cvtps_epi32(v); }
+INLINE VI i_plus(VI a, VI b) { return _mm256_add_epi32(a, b); }
+INLINE V v_of(VI v) { return _mm256_cvtepi32_ps(v); }
+INLINE VI i_and(VI a, VI b) { return _mm256_and_si256(a, b); }
+INLINE VI i_or(VI a, VI b) { return _mm256_or_si256(a, b); }
+INLINE VI i_bits(V v) { return _mm256_castps_si256(v); }
+INLINE V v_bits(VI v) { return _mm256_castsi256_ps(v); }
+INLINE VI i_shifted(VI v) { return _mm256_slli_epi32(v, 8); }
+INLINE void i_store(void *to, VI v) { _mm256_storeu_si256(to, v); }
+INLINE int32_t i_sum(VI v) {
+    __m128i four = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    four = _mm_add_epi32(four, _mm_unpackhi_epi64(four, four));
+    return _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 1)));
+}
+INLINE int32_t i_largest(VI v) {
+    __m128i four = _mm_max_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    four = _mm_max_epi32(four, _mm_unpackhi_epi64(four, four));
+    return _mm_cvtsi128_si32(_mm_max_epi32(four, _mm_shuffle_epi32(four, 1)));
+}
+INLINE V v_either(V a, V b, Mask m) { return _mm256_blendv_ps(b, a, _mm256_castsi256_ps(m)); }
+INLINE void store_bytes(uint8_t *to, VI v) {
+    const __m128i shorts = _mm_packus_epi32(
+        _mm_and_si128(_mm256_castsi256_si128(v), _mm_set1_epi32(255)),
+        _mm_and_si128(_mm256_extracti128_si256(v, 1), _mm_set1_epi32(255)));
+    _mm_storel_epi64((void *)to, _mm_packus_epi16(shorts, shorts));
+}
+INLINE void store_codes(uint8_t *to, VI v) {
+    const __m128i shorts = _mm_packus_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    _mm_storel_epi64((void *)to, _mm_packus_epi16(shorts, shorts));
+}
+INLINE VI i_dot(VI sums, VI codes, VI weights) {
+    const VI pairs = _mm256_maddubs_epi16(codes, weights);
+    return _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+#endif
+
+// Columns of a tile.
+#define COLS (2 * W)
+
+// The largest code in a panel.
+#ifdef __AVX512VNNI__
+#define LARGEST 127
+#else
+#define LARGEST 63
+#endif
+
+// `sums[r][c] += codes[r] * panel`, for a number of rows that the compiler knows; rows of codes are `step` bytes apart,
+// `depth` is a multiple of 4, and `panel` starts at the first column of the tile.
+INLINE void i_tile(int num, VI sums[ROWS][2], const uint8_t *codes, ptrdiff_t step, const int8_t *panel, ptrdiff_t depth) {
+    for (ptrdiff_t k = 0; k < depth; k += 4) {
+        const VI left = i_load(panel + k * PANEL), right = i_load(panel + k * PANEL + 4 * W);
+#pragma GCC unroll 16
+        for (int r = 0; r < num; r++) {
+            int32_t four;
+            memcpy(&four, codes + r * step + k, 4);
+            const VI x = i_all(four);
+            sums[r][0] = i_dot(sums[r][0], x, left);
+            sums[r][1] = i_dot(sums[r][1], x, right);
+        }
+    }
+}
+
+// Where the columns from `col` on begin in panels of this depth.
+INLINE const int8_t *panel_at(const int8_t *panels, ptrdiff_t col, ptrdiff_t depth) {
+    return panels + col / PANEL * PANEL * depth + col % PANEL * 4;
+}
+
+// The bits of |v|: as integers they are in the order of the numbers, infinity and NaN greatest.
+INLINE VI i_size(V v) { return i_and(i_bits(v), i_all(0x7fffffff)); }
+
+INLINE ptrdiff_t padded_to(ptrdiff_t size, ptrdiff_t whole) { return (size + whole - 1) / whole * whole; }
+
+#endif
+

@@ -1,0 +1,132 @@
+// Linear layers in 8-bit integers: codes of rows, with a scale and a zero of their own, times codes of a weight, with a
+// scale per column. A row does not depend on the rows beside it.
+
+#include "../functions.h"
+#include "../int8.h"
+
+// Rows whose codes are held at once.
+#define BLOCK 48
+
+// Codes of one row, `padded` (a multiple of 4 and at least `size`) of them, and W - 1 bytes of room behind; returns the
+// scale, which is NaN where the row has NaN or infinity. A value is about `scale * (code - zero)`.
+INLINE float row_codes(uint8_t *codes, int32_t *zero, const float *row, ptrdiff_t size, ptrdiff_t padded) {
+    V low = v_all(0), high = v_all(0), bad = v_all(0);
+    for (ptrdiff_t i = 0; i < size; i += W) {
+        const V x = size - i < W ? v_load_some(row + i, mask_of(size - i)) : v_load(row + i);
+        low = v_min(low, x), high = v_max(high, x), bad = v_fma(x, v_all(0), bad);
+    }
+    const float least = -v_largest(v_all(0) - low);
+    // Not less than a number whose inverse is finite; a row of zeros has codes of zero.
+    const float range = fmaxf(v_largest(high) - least, 1e-30f);
+    const float inverse = 255.0f / range;
+    *zero = (int32_t)rintf(-least * inverse);
+    const VI zeros = i_all(*zero);
+    for (ptrdiff_t i = 0; i < padded; i += W) {
+        const V x = size - i < W ? v_load_some(row + i, mask_of(size - i)) : v_load(row + i);
+        store_codes(codes + i, i_max(i_plus(i_rounded(x * v_all(inverse)), zeros), i_all(0)));
+    }
+    return range / 255.0f + v_sum(bad);
+}
+
+// Numbered as in `layers/kernels.py` of Cenote.
+enum { NONE, GELU, GELU_TANH, RELU, SILU, TANH, SIGMOID };
+
+INLINE V activated(V x, int activation) {
+    switch (activation) {
+        case GELU: return v_gelu(x);
+        case GELU_TANH: return v_gelu_tanh(x);
+        case RELU: return v_relu(x);
+        case SILU: return v_silu(x);
+        case TANH: return v_tanh(x);
+        case SIGMOID: return v_sigmoid(x);
+        default: return x;
+    }
+}
+
+typedef struct {
+    const int8_t *panels;
+    const int32_t *sums;  // of the codes of each column
+    const float *scales;
+    const float *bias;
+    ptrdiff_t depth, width;  // of the weight; both padded in `panels`, the width in the others too
+    int activation;
+} Weight;
+
+// One tile: `num` rows of codes times COLS columns from `col` on.
+INLINE void tile(int num, float *out, ptrdiff_t step, const uint8_t *codes, const float *scales, const int32_t *zeros,
+                 const Weight *weight, ptrdiff_t col, int activation) {
+    const ptrdiff_t depth = padded_to(weight->depth, 4);
+    const VI left_sum = i_load(weight->sums + col), right_sum = i_load(weight->sums + col + W);
+    VI sums[ROWS][2];
+#pragma GCC unroll 16
+    for (int r = 0; r < num; r++) sums[r][0] = i_all(0), sums[r][1] = i_all(0);
+    i_tile(num, sums, codes, depth, panel_at(weight->panels, col, depth), depth);
+    const V left_scale = v_load(weight->scales + col), right_scale = v_load(weight->scales + col + W);
+    const V left_bias = v_load(weight->bias + col), right_bias = v_load(weight->bias + col + W);
+    const ptrdiff_t wanted = weight->width - col;
+#pragma GCC unroll 16
+    for (int r = 0; r < num; r++) {
+        const V scale = v_all(scales[r]);
+        const VI zero = i_all(zeros[r]);
+        V a = v_of(i_minus(sums[r][0], i_times(zero, left_sum))) * scale;
+        V b = v_of(i_minus(sums[r][1], i_times(zero, right_sum))) * scale;
+        a = activated(v_fma(a, left_scale, left_bias), activation);
+        b = activated(v_fma(b, right_scale, right_bias), activation);
+        float *to = out + r * step + col;
+        if (wanted >= COLS) {
+            v_store(to, a), v_store(to + W, b);
+        } else {
+            v_store_some(to, a, mask_of(wanted));
+            if (wanted > W) v_store_some(to + W, b, mask_of(wanted - W));
+        }
+    }
+}
+
+#define CASE(n)                                                                 \
+    case n:                                                                     \
+        tile(n, out, step, codes, scales, zeros, weight, col, activation); \
+        break;
+
+INLINE void tiles(int num, float *out, ptrdiff_t step, const uint8_t *codes, const float *scales,
+                  const int32_t *zeros, const Weight *weight, ptrdiff_t col, int activation) {
+    switch (num) {
+        CASE(1) CASE(2) CASE(3) CASE(4)
+#if ROWS > 4
+        CASE(5) CASE(6) CASE(7) CASE(8) CASE(9) CASE(10) CASE(11) CASE(12)
+#endif
+    }
+}
+
+// The product of a block of rows; tiles share the rows evenly, as one of few rows waits for its own sums.
+INLINE void block(float *out, ptrdiff_t step, const uint8_t *codes, const float *scales, const int32_t *zeros,
+                  const Weight *weight, ptrdiff_t num, int activation) {
+    const ptrdiff_t depth = padded_to(weight->depth, 4), count = (num + ROWS - 1) / ROWS;
+    for (ptrdiff_t col = 0; col < weight->width; col += COLS)
+        for (ptrdiff_t n = 0, row = 0; n < count; n++) {
+            const ptrdiff_t next = num * (n + 1) / count;
+            tiles((int)(next - row), out + row * step, step, codes + row * depth, scales + row, zeros + row, weight,
+                  col, activation);
+            row = next;
+        }
+}
+
+// `activation(rows * weight + bias)`. `codes` has room for BLOCK rows and 64 bytes.
+KERNEL(int8_linear)
+(float *out, uint8_t *codes, const float *rows, const int8_t *panels, const int32_t *sums, const float *weight_scales,
+ const float *bias, ptrdiff_t num, ptrdiff_t depth, ptrdiff_t width, ptrdiff_t rows_step, int activation) {
+    const Weight weight = {panels, sums, weight_scales, bias, depth, width, activation};
+    const ptrdiff_t padded = padded_to(depth, 4);
+    float scales[BLOCK];
+    int32_t zeros[BLOCK];
+    for (ptrdiff_t first = 0; first < num; first += BLOCK) {
+        const ptrdiff_t some = num - first < BLOCK ? num - first : BLOCK;
+        for (ptrdiff_t row = 0; row < some; row++)
+            scales[row] = row_codes(codes + row * padded, zeros + row, rows + (first + row) * rows_step, depth, padded);
+        float *to = out + first * width;
+        switch (activation) {
+            case GELU: block(to, width, codes, scales, zeros, &weight, some, GELU); break;
+            case NONE: block(to, width, codes, scales, zeros, &weight, some, NONE); break;
+            default: block(to, width, codes, scales, zeros, &weight, some, activation);
+        }
+    }
+}
