@@ -18,6 +18,7 @@ from .call import Call
 from .config import MachineSettings
 from .errors import CenoteError, Unavailable
 from .forward import Answered, End, Failed, RunsBatches, forward
+from .guests import check_shaped
 from .inflight import InFlight
 from .scheduler import Lane, Pending, Scheduler
 from .shared import Shared
@@ -339,6 +340,7 @@ class Engine:
                 outcome.rows = [row if at in outcome.errors else shape(recipe, row, params) for at, row in rows]
             elif outcome.rows.size:  # no input has a row where all failed
                 outcome.rows = shape(recipe, outcome.rows, params)
+                check_shaped(call.task, outcome.rows, call.num_inputs)
         except BaseException as error:
             self._end(call, error)
         else:

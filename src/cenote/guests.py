@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -56,6 +57,16 @@ def blamed(kind: str, name: str, part: str) -> Iterator[None]:
         ) from error
 
 
+def check_shaped(task: str, rows: FloatArray, num_inputs: int) -> None:
+    """Raise `CenoteError` where `shape` lost a row or made one up; a guest can."""
+    if rows.shape[:1] != (num_inputs,):
+        raise CenoteError(
+            f"`shape` of the task {task!r} made an array {list(rows.shape)} of {num_inputs} inputs.",
+            allowed="One row for each.",
+            fix="Repair or uninstall the plugin that brings the task.",
+        )
+
+
 class GuestTask:
     """A plugin's task with the contract of `tasks.Task`.
 
@@ -81,7 +92,8 @@ class GuestTask:
 
     def default_params(self) -> Any:
         """Options that change nothing."""
-        return self._given.Params()
+        with blamed("task", self.NAME, "Params"):
+            return self._given.Params()
 
     def encode(
         self, recipe: Recipe, tokenizer: Tokenizer, inputs: Sequence[Input], params: Any, length: Length
@@ -91,7 +103,7 @@ class GuestTask:
             encoded = list(self._given.encode(recipe, tokenizer, inputs, params, length))
             if len(encoded) != len(inputs):
                 raise ValueError(f"it gives {len(encoded)} records for {len(inputs)} inputs")
-            return encoded
+            return [_checked(item, recipe, index) for index, item in enumerate(encoded)]
 
     def read_key(self, recipe: Recipe, params: Any) -> ReadKey:
         """How the hidden states of a request with these options are read."""
@@ -100,12 +112,19 @@ class GuestTask:
             return ReadKey(self.NAME, route=route)
         with blamed("task", self.NAME, "read_key"):
             key: ReadKey = self._given.read_key(recipe, params)
+            if key.route and key.route not in recipe.by_route:
+                raise ValueError(f"there is no route {key.route!r}")
             return key._replace(task=self.NAME, route=key.route or route)
 
     def rows_needed(self, recipe: Recipe, key: ReadKey) -> Wanted:
         """Which rows of the last layer `read` looks at."""
-        wanted: Wanted = self._given.rows_needed(recipe, key) if hasattr(self._given, "rows_needed") else "all"
-        return wanted
+        if not hasattr(self._given, "rows_needed"):
+            return "all"
+        with blamed("task", self.NAME, "rows_needed"):
+            wanted: Wanted = self._given.rows_needed(recipe, key)
+            if wanted not in ("first", "last", "all"):
+                raise ValueError(f"it gives {wanted!r}, not first, last or all")
+            return wanted
 
     def read(self, heads: Heads, hidden_QD: torch.Tensor, spans: Spans, key: ReadKey) -> torch.Tensor | Ragged:
         """Hidden states to float32 rows, on the device: one per span, or as many as each span has."""
@@ -121,3 +140,20 @@ class GuestTask:
         """Apply this request's options to finished rows, on the CPU."""
         with blamed("task", self.NAME, "shape"):
             return np.asarray(self._given.shape(recipe, rows, params), np.float32)
+
+
+def _checked(item: Encoded, recipe: Recipe, index: int) -> Encoded:
+    """A guest's record, its ids as int32; raises `ValueError` where the model cannot read them."""
+    which = f"record {index}"
+    if not isinstance(item, Encoded):
+        raise ValueError(f"{which} is {item!r}, and no `Encoded`")
+    ids: Any = item.ids
+    if not isinstance(ids, np.ndarray) or ids.ndim != 1 or ids.dtype.kind not in "iu" or not len(ids):
+        raise ValueError(f"{which} has ids={ids!r}, which is no array of one or more integers")
+    if len(ids) > recipe.max_len and not item.chunks:
+        raise ValueError(f"{which} has {len(ids)} tokens, and the model reads {recipe.max_len}")
+    if ids.min() < 0 or ids.max() >= recipe.num_words:
+        raise ValueError(
+            f"{which} has ids from {ids.min()} to {ids.max()}; the model's go from 0 to {recipe.num_words - 1}"
+        )
+    return item if ids.dtype == np.int32 else replace(item, ids=ids.astype(np.int32))

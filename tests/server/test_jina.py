@@ -81,6 +81,9 @@ def test_vectors_of_tokens(embedder: Kind, classifier: Kind) -> None:
     expected = embedder.llm.encode(TEXTS, pooling_task="token_embed", **how, use_tqdm=False)
     for one, out in zip(data, expected, strict=True):
         assert_equal(one["embeddings"], np.asarray(out.outputs.data), BATCH_LIMIT)
+    unknown = embedder.post("/jina/v1/embeddings", **asked | {"task": "text-matching"})
+    assert unknown.headers["x-ignored-fields"] == "task"
+    assert "no prompt was put before" in unknown.headers["warning"]
     refused = embedder.ask("/jina/v1/embeddings", **asked, embedding_type="binary")
     assert (refused.status_code, set(refused.json())) == (400, ERROR)
     assert classifier.ask("/jina/v1/embeddings", **asked).status_code == 400

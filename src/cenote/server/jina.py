@@ -171,7 +171,15 @@ async def _tokens(door: Door, request: Request, body: JinaEmbeddingRequest, text
     if token_embed.NAME not in engine.recipe.tasks:
         allowed = f"It can do {', '.join(engine.recipe.tasks)}."
         raise UnsupportedTask(f"{engine.name} gives no vectors of tokens.", allowed=allowed, param="return_multivector")
-    params = token_embed.Params(input_type=body.task, dimensions=body.dimensions, normalize=body.normalized)
+    params = vectors.params_of(
+        engine,
+        body.task,
+        notes,
+        token_embed.Params,
+        field="task",
+        dimensions=body.dimensions,
+        normalize=body.normalized,
+    )
     length = length_of(door, body.truncate)
     outcome = await calls.run(request, engine, token_embed.NAME, texts, params, length=length)
     found = vectors.Vectors(engine, params, outcome)

@@ -89,10 +89,18 @@ def embedder(door: Door, name: str | None) -> Engine:
     return engine
 
 
-def params_of(engine: Engine, input_type: str | None, notes: Notes, *, field: str, **more: Any) -> embed.Params:
+def params_of(
+    engine: Engine,
+    input_type: str | None,
+    notes: Notes,
+    kind: type[embed.Params] = embed.Params,
+    *,
+    field: str,
+    **more: Any,
+) -> embed.Params:
     """Options of a call whose request says what its texts are, in a field of that name."""
     chosen = prompts.by_type(engine.recipe, input_type, notes, field)
-    return embed.Params(prompt_name=chosen.prompt_name, prompt=chosen.prompt, input_type=input_type, **more)
+    return kind(prompt_name=chosen.prompt_name, prompt=chosen.prompt, input_type=input_type, **more)
 
 
 async def embedded(
