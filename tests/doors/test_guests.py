@@ -98,7 +98,10 @@ async def test_a_use_of_an_installed_plugin_answers(passages: LLM, folder: Path)
     best = {}
     for index, text in enumerate(given["documents"]):
         scores = passages_of(passages, text, 6, skip, input_type="document") @ query
-        best[index] = scores.max()
+        (out,) = passages.embed(text, input_type="document", **QUIET)
+        # The last token is a special one, and alone it is no passage.
+        num_own = len(out.prompt_token_ids) - skip - 1
+        best[index] = scores[: -(-num_own // 6)].max()
     assert [one["document"] for one in found] == sorted(best, key=lambda index: -best[index])
     assert_equal([[one["score"] for one in found]], [[best[one["document"]] for one in found]], 4e-6)
     for one in found:

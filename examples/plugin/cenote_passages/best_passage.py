@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from cenote.errors import BadInput
 from cenote.tasks import embed
 from cenote.uses import Group, Planned
@@ -68,9 +66,11 @@ def finish(recipe: Recipe, tokenizer: Tokenizer, planned: Planned, outcome: Outc
     query_E, *documents = outcome.rows
     found: list[dict[str, Any]] = []
     for index, (text, rows_nE) in enumerate(zip(asked.documents, documents, strict=True)):
-        scores = rows_nE @ query_E
-        best = int(np.argmax(scores))
-        start, end = _place(recipe, tokenizer, text, best, outcome.encoded[index + 1], asked)
+        scores, encoded = rows_nE @ query_E, outcome.encoded[index + 1]
+        places = [_place(recipe, tokenizer, text, passage, encoded, asked) for passage in range(len(scores))]
+        # A passage of nothing but special tokens is none, unless the document has no other.
+        best = max(range(len(scores)), key=lambda passage: (places[passage] != (0, 0), scores[passage]))
+        start, end = places[best]
         found.append(
             {"document": index, "score": float(scores[best]), "start": start, "end": end, "text": text[start:end]}
         )
