@@ -227,6 +227,9 @@ def test_late_chunks_can_be_awaited(llm: LLM, folder: Path) -> None:
         ("some text", [(0, 1, 2)], "chars", "Two whole numbers"),
         ("some text", 5, "chars", "spans are of type int"),
         (5, None, "chars", "document is of type int"),
+        ([], None, "chars", "There are no pieces. One or more"),
+        (["a", "b", ""], None, "chars", r"^Piece 2 is empty"),
+        (["a", "  ", "b"], None, "chars", r"^Piece 1 has no tokens"),
     ],
 )
 def test_spans_that_cannot_be(llm: LLM, text: Any, spans: Any, unit: Any, message: str) -> None:

@@ -55,7 +55,7 @@ def test_chunks_know_their_document(embedder: Kind) -> None:
     assert_equal(rows(answer), expected, BATCH_LIMIT)
     alone = rows(embedder.post("/v1/embeddings", input=CHUNKS[:3], task="retrieval.passage"))
     assert np.abs(np.array(alone) - expected).max() > 1e-3
-    for given, part in ((["a", ""], "Span 1"), ([LONG, LONG], "maximum context length")):
+    for given, part in ((["a", ""], "Piece 1 is empty"), ([LONG, LONG], "maximum context length")):
         refused = embedder.ask("/v1/embeddings", input=given, late_chunking=True)
         assert refused.status_code == 400
         assert part in refused.json()["detail"]

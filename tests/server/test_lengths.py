@@ -165,6 +165,7 @@ def test_nothing_is_told_where_nothing_is_asked(client: httpx.Client) -> None:
         ({"spans": [[[0, 1]], [[0, 1]]]}, "spans", "spans for 2 inputs, and 1 inputs"),
         ({"spans": [[]]}, "spans", "There are no spans"),
         ({"spans": [[[1, 1]]]}, "spans", "Span 0 goes from 1 to 1"),
+        ({"input": ["a", "b"], "spans": [[[0, 1]], [[2, 9]]]}, "spans", "Span 0 of input 1 goes from 2 to 9"),
         ({"spans": [[[0, 1, 2]]]}, "spans", "Two whole numbers"),
         ({"input": "a", "spans": [[[0, 10**6]]], "span_unit": "tokens"}, "spans", "ends after the last one"),
         ({"span_unit": "tokens"}, "span_unit", "no spans"),

@@ -43,7 +43,10 @@ async def read(
     if not all(isinstance(text, str) for text in given):
         raise BadInput("An input is no text.", allowed="Texts have spans.", param="input")
     unit = body.span_unit or "chars"
-    planned = [late_chunks.plan(str(text), spans, unit, "") for text, spans in zip(given, body.spans, strict=True)]
+    planned = [
+        late_chunks.plan(str(text), spans, unit, "", f" of input {at}" if len(given) > 1 else "")
+        for at, (text, spans) in enumerate(zip(given, body.spans, strict=True))
+    ]
     outcome = await pooled(request, engine, planned, params, length, body.priority)
     told = [
         {"input": index, "span": list(span), **lengths.told(outcome, index)}

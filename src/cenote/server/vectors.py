@@ -137,5 +137,10 @@ async def late_chunked(
     """
     door.allow(sum(map(len, documents)), "spans")
     size = sum(len(chunk) for chunks in documents for chunk in chunks)
-    planned = await calls.aside(size, lambda: [late_chunks.plan(chunks, None, "chars", " ") for chunks in documents])
+    of = [f" of document {at}" if len(documents) > 1 else "" for at in range(len(documents))]
+
+    def plans() -> list[late_chunks.Plan]:
+        return [late_chunks.plan(chunks, None, "chars", " ", one) for chunks, one in zip(documents, of, strict=True)]
+
+    planned = await calls.aside(size, plans)
     return Vectors(engine, params, await spans.pooled(request, engine, planned, params, Length("refuse")))

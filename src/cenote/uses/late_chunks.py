@@ -40,24 +40,32 @@ class Plan:
         text: What the model reads.
         spans: Start and end of each span, the end not included.
         unit: What they count: characters of the text, or tokens with special ones.
+        called: What errors call one of them: a span, or a piece where the caller gave pieces.
+        of: What errors say after its number, for a document among several; else "".
     """
 
     text: str
     spans: tuple[Span, ...]
     unit: Unit
+    called: str = "Span"
+    of: str = ""
 
 
-def plan(text: str | Sequence[str], spans: Sequence[Sequence[int]] | None, unit: Unit, separator: str) -> Plan:
+def plan(
+    text: str | Sequence[str], spans: Sequence[Sequence[int]] | None, unit: Unit, separator: str, of: str = ""
+) -> Plan:
     """Put a document and its spans together.
 
     Args:
         text: A document, or the pieces of one, which are joined and are the spans.
         spans: Of a document; None for pieces.
         separator: What stands between pieces.
+        of: As in `Plan`.
 
     Raises:
-        BadInput: There are no spans, or one is empty or out of order.
+        BadInput: There are no spans or pieces, or one is empty or out of order.
     """
+    called = "Span" if isinstance(text, str) else "Piece"
     if unit not in ("chars", "tokens"):
         raise BadInput(f"unit={unit!r}.", allowed="It is chars or tokens.", param="unit")
     if isinstance(text, str) == (spans is None):
@@ -73,20 +81,23 @@ def plan(text: str | Sequence[str], spans: Sequence[Sequence[int]] | None, unit:
             raise BadInput(f"The document is of type {type(text).__name__}.", allowed=_DOCUMENTS, param="text")
         if unit != "chars" or not all(isinstance(piece, str) for piece in text):
             raise BadInput("Pieces are texts, and are counted in characters.", param="text")
+        if "" in text:
+            what = f"Piece {list(text).index('')}{of} is empty."
+            raise BadInput(what, allowed="Each piece has text, of which a token is made.", param="spans")
         starts = np.cumsum([0, *(len(piece) + len(separator) for piece in text)]).tolist()
         spans = [(start, start + len(piece)) for start, piece in zip(starts, text, strict=False)]
         text = separator.join(text)
     checked = [_checked(span, index) for index, span in enumerate(_listed(spans))]
     if not checked:
-        raise BadInput("There are no spans.", allowed="One or more.", param="spans")
+        raise BadInput(f"There are no {called.lower()}s.", allowed="One or more.", param="spans")
     for index, (start, end) in enumerate(checked):
         if not 0 <= start < end or (unit == "chars" and end > len(text)):
             raise BadInput(
-                f"Span {index} goes from {start} to {end}.",
+                f"Span {index}{of} goes from {start} to {end}.",
                 allowed=f"It has a start and a later end, within the {len(text)} characters of the text.",
                 param="spans",
             )
-    return Plan(text, tuple(checked), unit)
+    return Plan(text, tuple(checked), unit, called, of)
 
 
 def _listed(spans: Any) -> Sequence[Any]:
@@ -142,7 +153,7 @@ def finish(
     for index, (start, end) in enumerate(spans):
         if not start < end <= len(rows_ND):
             raise BadInput(
-                f"Span {index} has no tokens, or ends after the last one.",
+                f"{planned.called} {index}{planned.of} has no tokens, or ends after the last one.",
                 allowed=f"The document has {len(rows_ND)} tokens, special ones included.",
                 param="spans",
             )
