@@ -23,6 +23,10 @@ _P, _I, _N, _F = ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_float
 SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
     # out, rows, added or 0, weight, bias or 0, eps, number of rows, their size, steps between rows and those added
     "add_norm": (_P, _P, _P, _P, _P, _F, _I, _I, _I, _I),
+    # panels, weight, width, depth, step between its rows
+    "pack": (_P, _P, _I, _I, _I),
+    # out, rows, panels, bias or 0, number of rows, depth, width, steps between rows and those of out, activation
+    "linear": (_P, _P, _P, _P, _I, _I, _I, _I, _I, _N),
     # out, room for codes, rows, panels, sums of their columns, scales of those, bias, number of rows, depth, width,
     # step between rows, activation
     "int8_linear": (_P, _P, _P, _P, _P, _P, _P, _I, _I, _I, _I, _N),
@@ -46,6 +50,8 @@ class Kernels:
     """
 
     add_norm: Callable[..., None]
+    pack: Callable[..., None]
+    linear: Callable[..., None]
     int8_linear: Callable[..., None]
     int8_attention: Callable[..., None]
     int8_attention_room: Callable[..., None]

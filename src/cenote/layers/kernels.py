@@ -50,6 +50,42 @@ class Kernels:
         return out
 
 
+class Panels:
+    """A weight `[width, depth]` as `Kernels.linear` reads it: a copy, so the original can go.
+
+    Args:
+        kernels: Whose.
+        weight: float32 on the CPU.
+    """
+
+    def __init__(self, kernels: Kernels, weight: Tensor) -> None:
+        self.width, self.depth = weight.shape
+        self._functions = kernels.functions
+        rows = _side_by_side(weight)
+        self._values = torch.empty(-(-self.width // 32) * 32 * self.depth)
+        self._functions.pack(self._values.data_ptr(), rows.data_ptr(), self.width, self.depth, rows.stride(0))
+        self._address = self._values.data_ptr()
+
+    def times(self, rows: Tensor, bias: Tensor | None, activation: str | None) -> Tensor:
+        """`activation(rows @ weight.T + bias)`, `[..., depth]` to `[..., width]`."""
+        rows_TK = _side_by_side(rows)
+        assert rows_TK.shape[1] == self.depth
+        out = torch.empty((*rows.shape[:-1], self.width))
+        self._functions.linear(
+            out.data_ptr(),
+            rows_TK.data_ptr(),
+            self._address,
+            0 if bias is None else bias.data_ptr(),
+            rows_TK.shape[0],
+            self.depth,
+            self.width,
+            rows_TK.stride(0),
+            self.width,
+            ACTIVATIONS[activation],
+        )
+        return out
+
+
 def use(module: nn.Module, kernels: Kernels) -> None:
     """Let every layer under `module` that can use kernels use these; before `prepare`."""
     for child in module.modules():

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ..errors import ConfigError
 from .adapters import Adapters, AdapterSizes
 from .int8 import Int8Product, why_not_int8
-from .kernels import Kernels
+from .kernels import Kernels, Panels
 
 ACTIVATIONS: Final[Mapping[str, Callable[[Tensor], Tensor]]] = {
     "gelu": F.gelu,
@@ -71,6 +71,7 @@ class Linear(nn.Module):
         self.adapters = None if adapters is None else Adapters(adapters, in_features, out_features)
         self.int8 = False
         self.kernels: Kernels | None = None
+        self._panels: Panels | None = None
         self._prepacked: Tensor | None = None
         self._int8: Int8Product | None = None
 
@@ -98,9 +99,11 @@ class Linear(nn.Module):
         return other
 
     def prepare(self) -> None:
-        """Choose how to compute, once, after loading; packs the weight for oneDNN where that is possible."""
+        """Choose how to compute, once, after loading; packs the weight for our kernels or for oneDNN."""
         if self.weight is not None and self.int8:
             self._int8, self.weight = Int8Product(self.weight.detach(), self.bias, self.kernels), None
+        elif self.weight is not None and self.kernels is not None:
+            self._panels, self.weight = Panels(self.kernels, self.weight.detach()), None
         elif self.weight is not None and why_not_onednn(self.weight) is None:
             # The batch size is only a hint for the layout that oneDNN picks; any size runs.
             self._prepacked = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach(), 512)
@@ -119,6 +122,8 @@ class Linear(nn.Module):
         return out if self.activation is None else ACTIVATIONS[self.activation](out)
 
     def _product(self, x: Tensor, activation: str | None) -> Tensor:
+        if self._panels is not None:
+            return self._panels.times(x, self.bias, activation)
         if self._prepacked is not None:
             return self._onednn(x, self._prepacked, activation)
         if self._int8 is not None:
@@ -137,7 +142,8 @@ class Linear(nn.Module):
         return out if fused or activation is None else ACTIVATIONS[activation](out)
 
     def extra_repr(self) -> str:
-        backend = "int8" if self._int8 is not None else "onednn" if self._prepacked is not None else "torch"
+        chosen = {"int8": self._int8, "kernels": self._panels, "onednn": self._prepacked}
+        backend = next((name for name, product in chosen.items() if product is not None), "torch")
         return f"{self.in_features}, {self.out_features}, activation={self.activation}, backend={backend}"
 
 

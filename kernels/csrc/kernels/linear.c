@@ -1,0 +1,142 @@
+// Linear layers: `activation(rows * weight^T + bias)` on a weight packed in panels.
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "../functions.h"
+#include "../tile.h"
+
+// A block of rows stays in the second-level cache while all panels pass by. Rows of more than WHOLE columns come in parts
+// of at most PART, so that a block has enough of them to be worth reading the panels again.
+#define BLOCK_BYTES (384 * 1024)
+#define WHOLE 1536
+#define PART 768
+// So many floats apart, rows share one set of the first-level cache and drive each other out of it.
+#define APART 1024
+
+enum { NONE, GELU, GELU_TANH, RELU, SILU, TANH, SIGMOID };
+
+// A weight `[width, depth]`, rows `step` floats apart, to panels of COLS outputs each; the last one is filled with zeros.
+KERNEL(pack)(float *panels, const float *weight, ptrdiff_t width, ptrdiff_t depth, ptrdiff_t step) {
+    for (ptrdiff_t first = 0; first < width; first += COLS)
+        for (ptrdiff_t k = 0; k < depth; k++)
+            for (ptrdiff_t c = 0; c < COLS; c++)
+                *panels++ = first + c < width ? weight[(first + c) * step + k] : 0.0f;
+}
+
+#define EACH(FUNCTION) \
+    for (int i = 0; i < count; i++) v[i] = FUNCTION(v[i]); \
+    break;
+
+INLINE void activate(int count, V v[], int activation) {
+    switch (activation) {
+        case GELU: EACH(v_gelu)
+        case GELU_TANH: EACH(v_gelu_tanh)
+        case RELU: EACH(v_relu)
+        case SILU: EACH(v_silu)
+        case TANH: EACH(v_tanh)
+        case SIGMOID: EACH(v_sigmoid)
+    }
+}
+
+// The activation of a finished tile, which is in the first-level cache; several vectors at once, since each is a chain.
+static void activate_tile(float *out, ptrdiff_t step, ptrdiff_t num, ptrdiff_t cols, int activation) {
+    V v[4];
+    ptrdiff_t row = 0;
+    for (; cols == COLS && row + 2 <= num; row += 2, out += 2 * step) {
+        for (int i = 0; i < 4; i++) v[i] = v_load(out + i / 2 * step + i % 2 * W);
+        activate(4, v, activation);
+        for (int i = 0; i < 4; i++) v_store(out + i / 2 * step + i % 2 * W, v[i]);
+    }
+    for (; row < num; row++, out += step) {
+        for (ptrdiff_t col = 0; col < cols; col += W) {
+            v[0] = v_load_some(out + col, mask_of(cols - col));
+            activate(1, v, activation);
+            v_store_some(out + col, v[0], mask_of(cols - col));
+        }
+    }
+}
+
+// What all tiles of a call have in common. `depth` is that of a part of the columns of the rows: sums of the parts before
+// it lie in `out`.
+typedef struct {
+    const float *bias;
+    ptrdiff_t out_step, rows_step, depth, panel_step;
+    int is_first, is_last, activation;
+} Call;
+
+INLINE void tile(int num, const Call *call, float *out, const float *bias, const float *rows, const float *panel,
+                 ptrdiff_t cols) {
+    const ptrdiff_t step = call->out_step;
+    const Mask left = mask_of(cols), right = mask_of(cols - W);
+    V sums[ROWS][2], first = v_all(0), second = v_all(0);
+    if (call->is_first) {
+        // What is stored at the end is fetched while the product runs.
+        for (int r = 0; r < num; r++)
+            for (ptrdiff_t c = 0; c < cols; c += 16) __builtin_prefetch(out + r * step + c, 1);
+        if (bias) first = v_load_some(bias, left), second = v_load_some(bias + W, right);
+        for (int r = 0; r < num; r++) sums[r][0] = first, sums[r][1] = second;
+    } else {
+        // The tile below is fetched while this one runs.
+        for (int r = 0; r < num; r++)
+            for (ptrdiff_t c = 0; c < cols; c += 16) __builtin_prefetch(out + (ROWS + r) * step + c, 1);
+        for (int r = 0; r < num; r++) {
+            sums[r][0] = v_load_some(out + r * step, left);
+            sums[r][1] = v_load_some(out + r * step + W, right);
+        }
+    }
+    multiply(num, sums, rows, call->rows_step, panel, call->depth);
+    for (int r = 0; r < num; r++) {
+        float *to = out + r * step;
+        if (cols == COLS) {
+            v_store(to, sums[r][0]);
+            v_store(to + W, sums[r][1]);
+        } else {
+            v_store_some(to, sums[r][0], left);
+            v_store_some(to + W, sums[r][1], right);
+        }
+    }
+}
+
+// Some rows times all panels.
+static void block(const Call *call, float *out, const float *rows, const float *panels, ptrdiff_t num, ptrdiff_t width) {
+    for (ptrdiff_t col = 0; col < width; col += COLS) {
+        const ptrdiff_t cols = least(COLS, width - col);
+        const float *bias = call->bias ? call->bias + col : NULL, *panel = panels + col * call->panel_step;
+        for (ptrdiff_t row = 0; row < num; row += ROWS) {
+            const ptrdiff_t count = least(ROWS, num - row);
+            float *to = out + row * call->out_step + col;
+            const float *from = rows + row * call->rows_step;
+#define TILE(n) tile(n, call, to, bias, from, panel, cols);
+            FOR_ROWS(count, TILE)
+            if (call->is_last && call->activation != NONE)
+                activate_tile(to, call->out_step, count, cols, call->activation);
+        }
+    }
+}
+
+// `bias` may be null. Rows start `rows_step` and `out_step` floats apart.
+KERNEL(linear)
+(float *out, const float *rows, const float *panels, const float *bias, ptrdiff_t num, ptrdiff_t depth, ptrdiff_t width,
+ ptrdiff_t rows_step, ptrdiff_t out_step, int activation) {
+    const ptrdiff_t parts = depth > WHOLE ? (depth + PART - 1) / PART : 1, part = (depth + parts - 1) / parts;
+    // Rows of parts are copied side by side, a line more than whole lines apart, so that they lie in different sets of
+    // the first-level cache. Without memory for that the result is the same, later.
+    const ptrdiff_t padded = (part + 31) / 32 * 32 + 16;
+    ptrdiff_t size = BLOCK_BYTES / (ptrdiff_t)sizeof(float) / padded / ROWS * ROWS;
+    if (size < ROWS) size = ROWS;
+    const int apart = parts > 1 || rows_step % APART == 0;
+    float *copy = apart && num > 1 ? malloc(sizeof(float) * (size_t)(least(size, num) * padded)) : NULL;
+    for (ptrdiff_t first = 0; first == 0 || first < depth; first += part) {
+        Call call = {bias, out_step, copy ? padded : rows_step, least(part, depth - first), depth,
+                     first == 0, first + part >= depth, activation};
+        for (ptrdiff_t row = 0; row < num; row += size) {
+            const ptrdiff_t count = least(size, num - row);
+            const float *from = rows + row * rows_step + first;
+            for (ptrdiff_t r = 0; copy && r < count; r++)
+                memcpy(copy + r * padded, from + r * rows_step, sizeof(float) * (size_t)call.depth);
+            block(&call, out + row * out_step, copy ? copy : from, panels + first * COLS, count, width);
+        }
+    }
+    free(copy);
+}

@@ -1,0 +1,65 @@
+// The product that everything here is made of: up to ROWS rows times a panel of COLS columns, held in registers.
+//
+// A panel is `depth` rows of COLS floats, side by side. Each output is one chain of fused multiply-adds in the order of
+// the depth, whatever the number of rows, so a row's result does not depend on which rows are computed beside it.
+
+#ifndef CENOTE_TILE_H
+#define CENOTE_TILE_H
+
+#include "simd.h"
+
+#define COLS (2 * W)
+#if W == 16
+#define ROWS 14
+#else
+#define ROWS 6
+#endif
+
+// `sums[r][c] += rows[r] * panel`, for a number of rows that the compiler knows.
+INLINE void multiply(int num, V sums[ROWS][2], const float *rows, ptrdiff_t step, const float *panel, ptrdiff_t depth) {
+#pragma GCC unroll 2
+    for (ptrdiff_t k = 0; k < depth; k++) {
+        const V left = v_load(panel + k * COLS), right = v_load(panel + k * COLS + W);
+#pragma GCC unroll 16
+        for (int r = 0; r < num; r++) {
+            const V x = v_all(rows[r * step + k]);
+            sums[r][0] = v_fma(x, left, sums[r][0]);
+            sums[r][1] = v_fma(x, right, sums[r][1]);
+        }
+    }
+}
+
+// Runs DO(n) for `num` rows, n being `num` as a constant.
+#if W == 16
+#define FOR_ROWS(num, DO) \
+    switch (num) { \
+        case 1: DO(1) break; \
+        case 2: DO(2) break; \
+        case 3: DO(3) break; \
+        case 4: DO(4) break; \
+        case 5: DO(5) break; \
+        case 6: DO(6) break; \
+        case 7: DO(7) break; \
+        case 8: DO(8) break; \
+        case 9: DO(9) break; \
+        case 10: DO(10) break; \
+        case 11: DO(11) break; \
+        case 12: DO(12) break; \
+        case 13: DO(13) break; \
+        case 14: DO(14) break; \
+    }
+#else
+#define FOR_ROWS(num, DO) \
+    switch (num) { \
+        case 1: DO(1) break; \
+        case 2: DO(2) break; \
+        case 3: DO(3) break; \
+        case 4: DO(4) break; \
+        case 5: DO(5) break; \
+        case 6: DO(6) break; \
+    }
+#endif
+
+INLINE ptrdiff_t least(ptrdiff_t a, ptrdiff_t b) { return a < b ? a : b; }
+
+#endif
