@@ -36,6 +36,7 @@ INLINE Mask mask_of(ptrdiff_t n) { return n >= W ? (Mask)0xffff : n <= 0 ? (Mask
 INLINE V v_load_some(const float *from, Mask m) { return _mm512_maskz_loadu_ps(m, from); }
 INLINE void v_store_some(float *to, V v, Mask m) { _mm512_mask_storeu_ps(to, m, v); }
 INLINE V v_only(V v, Mask m) { return _mm512_maskz_mov_ps(m, v); }
+INLINE V v_or(V v, Mask m, V other) { return _mm512_mask_mov_ps(other, m, v); }
 INLINE V v_round(V v) { return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 // `v * 2^n`, `n` whole and between -126 and 127.
 INLINE V v_scaled(V v, V n) { return _mm512_scalef_ps(v, n); }
@@ -73,6 +74,7 @@ INLINE Mask mask_of(ptrdiff_t n) {
 INLINE V v_load_some(const float *from, Mask m) { return _mm256_maskload_ps(from, m); }
 INLINE void v_store_some(float *to, V v, Mask m) { _mm256_maskstore_ps(to, m, v); }
 INLINE V v_only(V v, Mask m) { return _mm256_and_ps(v, _mm256_castsi256_ps(m)); }
+INLINE V v_or(V v, Mask m, V other) { return _mm256_blendv_ps(other, v, _mm256_castsi256_ps(m)); }
 INLINE V v_round(V v) { return _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 INLINE V v_scaled(V v, V n) {
     const __m256i power = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);

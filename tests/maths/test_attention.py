@@ -11,8 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+import cenote_kernels
 from cenote.layers import attention
 from cenote.layers.attention import PLAIN, Rule, attend
+from cenote.layers.kernels import Kernels
 from cenote.layers.packed import Packed, Wanted
 from cenote.types import Batch, Encoded, ReadKey
 
@@ -74,12 +76,18 @@ BLOCKS = {"one block": 512, "blocks of 7": 7}
 ATTENDED = (5, 3, 1, 11, 9, 9, 30, 1)
 
 
+@pytest.fixture(params=["torch", *(cenote_kernels.isas() if cenote_kernels.why_not() is None else ())])
+def kernels(request: pytest.FixtureRequest) -> Kernels | None:
+    """Who computes what our own kernels can: they, or PyTorch."""
+    return None if request.param == "torch" else Kernels(request.param)
+
+
 @pytest.mark.parametrize("kv_heads", [4, 2, 1])
 @pytest.mark.parametrize("block", BLOCKS)
 @pytest.mark.parametrize("wanted", WANTED)
 @pytest.mark.parametrize("rule", RULES)
 def test_attention_equals_the_sums(
-    rule: str, wanted: str, block: str, kv_heads: int, monkeypatch: pytest.MonkeyPatch
+    rule: str, wanted: str, block: str, kv_heads: int, kernels: Kernels | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attention, "_QUERY_BLOCK", BLOCKS[block])
     # Two of the three equal sequences at once.
@@ -90,7 +98,7 @@ def test_attention_equals_the_sums(
     bounds = packed.bounds if kept is None else kept.bounds
     rows_Q = torch.arange(sum(LENGTHS)) if kept is None else kept.rows_Q
 
-    ours = attend(query[rows_Q], key, value, bounds, RULES[rule]).double().numpy()
+    ours = attend(query[rows_Q], key, value, bounds, RULES[rule], kernels).double().numpy()
 
     expected = expected_rows(rule, kv_heads)[rows_Q.numpy()]
     assert ours.shape == expected.shape
@@ -102,7 +110,7 @@ def test_attention_equals_the_sums(
 @pytest.mark.parametrize("wanted", ["all", "mixed"])
 @pytest.mark.parametrize("rule", [rule for rule in RULES if "window" not in rule])
 def test_tokens_that_are_not_attended_to_look_and_are_not_seen(
-    rule: str, wanted: str, block: str, kv_heads: int, monkeypatch: pytest.MonkeyPatch
+    rule: str, wanted: str, block: str, kv_heads: int, kernels: Kernels | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attention, "_QUERY_BLOCK", BLOCKS[block])
     query, key, value = random_rows(HEADS, 0), random_rows(kv_heads, 1), random_rows(kv_heads, 2)
@@ -110,16 +118,16 @@ def test_tokens_that_are_not_attended_to_look_and_are_not_seen(
     bounds = packed.bounds if packed.kept is None else packed.kept.bounds
     rows_Q = torch.arange(sum(LENGTHS)) if packed.kept is None else packed.kept.rows_Q
 
-    ours = attend(query[rows_Q], key, value, bounds, RULES[rule]).double().numpy()
+    ours = attend(query[rows_Q], key, value, bounds, RULES[rule], kernels).double().numpy()
 
     expected = expected_rows(rule, kv_heads, ATTENDED)[rows_Q.numpy()]
     assert np.abs(ours - expected).max() <= 2e-6 * np.abs(expected).max()
 
 
-def test_a_window_counts_from_tokens_that_are_not_attended_to() -> None:
+def test_a_window_counts_from_tokens_that_are_not_attended_to(kernels: Kernels | None) -> None:
     rule, attended = Rule(window=9), (5, 3, 1, 11, 22, 25, 30, 1)
     rows = random_rows(HEADS, 0), random_rows(HEADS, 1), random_rows(HEADS, 2)
-    ours = attend(*rows, pack((), attended).bounds, rule).double().numpy()
+    ours = attend(*rows, pack((), attended).bounds, rule, kernels).double().numpy()
     query, key, value = (part.double().numpy() for part in rows)
     expected = sums(query, key, value, rule, attended)
     assert np.abs(ours - expected).max() <= 2e-6 * np.abs(expected).max()
@@ -129,7 +137,7 @@ def test_a_window_counts_from_tokens_that_are_not_attended_to() -> None:
 @pytest.mark.parametrize("wanted", ["all", "mixed"])
 @pytest.mark.parametrize("rule", [rule for rule in RULES if RULES[rule].causal])
 def test_sequences_may_share_the_rows_that_they_begin_with(
-    rule: str, wanted: str, block: str, monkeypatch: pytest.MonkeyPatch
+    rule: str, wanted: str, block: str, kernels: Kernels | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attention, "_QUERY_BLOCK", BLOCKS[block])
     monkeypatch.setattr(attention, "_WINDOW_BLOCK", 5)
@@ -144,7 +152,7 @@ def test_sequences_may_share_the_rows_that_they_begin_with(
     if packed.kept is not None:
         bounds, rows_Q = packed.kept.bounds, packed.kept.rows_Q
 
-    ours = attend(query[rows_Q], key, value, bounds, RULES[rule]).double().numpy()
+    ours = attend(query[rows_Q], key, value, bounds, RULES[rule], kernels).double().numpy()
 
     query_T, key_T, value_T = (part[packed.bounds.key_rows_T].double().numpy() for part in (query, key, value))
     expected = sums(query_T, key_T, value_T, RULES[rule], LENGTHS)
@@ -166,13 +174,13 @@ def sharing(batch: Batch) -> Batch:
     return replace(batch, shared=shared, rows=np.array(rows, np.int32))
 
 
-def test_queries_may_have_any_strides() -> None:
+def test_queries_may_have_any_strides(kernels: Kernels | None) -> None:
     wide = torch.randn(sum(LENGTHS), 3 * HEADS * SIZE, generator=torch.Generator().manual_seed(4))
     parts = [part.unflatten(1, (HEADS, SIZE)) for part in wide.chunk(3, dim=1)]
     bounds = pack(()).bounds
     query, key, value = parts
-    strided = attend(query, key, value, bounds)
-    copied = attend(query.contiguous(), key.contiguous(), value.contiguous(), bounds)
+    strided = attend(query, key, value, bounds, PLAIN, kernels)
+    copied = attend(query.contiguous(), key.contiguous(), value.contiguous(), bounds, PLAIN, kernels)
     torch.testing.assert_close(strided, copied, rtol=0, atol=1e-6)
 
 

@@ -27,6 +27,9 @@ SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
     "pack": (_P, _P, _I, _I, _I),
     # out, rows, panels, bias or 0, number of rows, depth, width, steps between rows and those of out, activation
     "linear": (_P, _P, _P, _P, _I, _I, _I, _I, _I, _N),
+    # out, queries, keys, values, steps between rows of each, heads, heads of keys, their size, scale, causal, window or
+    # -1, positions of the query rows (int64) or 0, runs (six int32 each), their number; not 0 where memory is missing
+    "attend": (_P, _P, _P, _P, _I, _I, _I, _I, _I, _I, _F, _N, _I, _P, _P, _I),
     # out, room for codes, rows, panels, sums of their columns, scales of those, bias, number of rows, depth, width,
     # step between rows, activation
     "int8_linear": (_P, _P, _P, _P, _P, _P, _P, _I, _I, _I, _I, _N),
@@ -52,6 +55,7 @@ class Kernels:
     add_norm: Callable[..., None]
     pack: Callable[..., None]
     linear: Callable[..., None]
+    attend: Callable[..., int]
     int8_linear: Callable[..., None]
     int8_attention: Callable[..., None]
     int8_attention_room: Callable[..., None]
@@ -61,7 +65,7 @@ class Kernels:
         self.saturates = not isa.endswith("vnni")
         for name, types in SIGNATURES.items():
             function = getattr(_library(), f"{name}_{isa}")
-            function.argtypes, function.restype = types, None
+            function.argtypes, function.restype = types, _N if name == "attend" else None
             setattr(self, name, function)
 
 

@@ -1,7 +1,8 @@
 """One packed attention. Sequences never see each other, and there is no padding to mask.
 
-Sequences of equal length lie side by side and share one call of PyTorch's fused kernel. Where the kernel cannot do
-what is asked (`why_not_fused`), scores are computed in blocks of query rows, so that memory stays linear in length.
+Our own kernels take all sequences in one call, where they are there and can do what is asked (`why_not_kernels`).
+Elsewhere sequences of equal length, which lie side by side, share one call of PyTorch's fused kernel; where that cannot
+do it (`why_not_fused`), scores are computed in blocks of query rows, so that memory stays linear in length.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .kernels import Kernels
 from .packed import Bounds, Run
 
 Bias: TypeAlias = Callable[[Tensor, Tensor], Tensor]
@@ -55,7 +57,14 @@ class Rule:
 PLAIN = Rule()
 
 
-def attend(query_QHK: Tensor, key_THK: Tensor, value_THK: Tensor, bounds: Bounds, rule: Rule = PLAIN) -> Tensor:
+def attend(
+    query_QHK: Tensor,
+    key_THK: Tensor,
+    value_THK: Tensor,
+    bounds: Bounds,
+    rule: Rule = PLAIN,
+    kernels: Kernels | None = None,
+) -> Tensor:
     """Attention of each sequence over its own keys.
 
     Args:
@@ -64,12 +73,16 @@ def attend(query_QHK: Tensor, key_THK: Tensor, value_THK: Tensor, bounds: Bounds
             sequences share some.
         bounds: Whose rows are whose.
         rule: Who sees whom.
+        kernels: Our own kernels, for what they can do (`why_not_kernels`).
 
     Returns:
         `[Q, H * K]`.
     """
     if bounds.key_rows_T is not None:
         key_THK, value_THK = key_THK[bounds.key_rows_T], value_THK[bounds.key_rows_T]
+    if kernels is not None and why_not_kernels(rule) is None:
+        rows = query_QHK, key_THK, value_THK
+        return kernels.attend(*rows, bounds, scale=rule.scale, causal=rule.causal, window=rule.window)
     fused = why_not_fused(rule) is None
     outs = [
         out
@@ -83,6 +96,14 @@ def attend(query_QHK: Tensor, key_THK: Tensor, value_THK: Tensor, bounds: Bounds
 def why_not_fused(rule: Rule) -> str | None:
     """Why PyTorch's fused kernel cannot compute `rule`, or None where it can."""
     return None if rule.softcap is None else "it has no soft cap on scores"
+
+
+def why_not_kernels(rule: Rule) -> str | None:
+    """Why our own kernels cannot compute `rule`, or None where they can."""
+    for name in ("bias", "content", "softcap"):
+        if getattr(rule, name) is not None:
+            return f"they have no {name}"
+    return None
 
 
 def _fused(

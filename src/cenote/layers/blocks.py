@@ -16,6 +16,7 @@ from ..rope import Rope
 from . import int8
 from .adapters import AdapterSizes
 from .attention import PLAIN, Rule, attend
+from .kernels import Kernels
 from .linear import ACTIVATIONS, Linear
 from .norms import LayerNorm
 from .packed import Bounds, Packed
@@ -112,6 +113,8 @@ NOTHING = PerRow()
 class Block(nn.Module):
     """One layer; normalises after each addition."""
 
+    kernels: Kernels | None = None
+
     def __init__(self, shape: EncoderShape) -> None:
         super().__init__()
         size = shape.hidden_size
@@ -154,7 +157,7 @@ class Block(nn.Module):
         if kernels is not None and int8.why_not_attend(rule, bounds) is None:
             attended = int8.attend(kernels, query, key, value, bounds, rule)
         else:
-            attended = attend(query, key, value, bounds, rule)
+            attended = attend(query, key, value, bounds, rule, self.kernels)
         return self.out(attended, own_Q.chosen), own_Q
 
     def projected(

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from ..rope import Rope
 from .attention import Rule, attend
 from .blocks import Hidden
+from .kernels import Kernels
 from .linear import ACTIVATIONS, Linear
 from .packed import Bounds, Packed
 from .rope import Angles, Turn, rotate
@@ -95,6 +96,8 @@ class RMSNorm(nn.Module):
 class DecoderBlock(nn.Module):
     """One layer."""
 
+    kernels: Kernels | None = None
+
     def __init__(self, shape: DecoderShape, number: int) -> None:
         super().__init__()
         size, inner = shape.hidden_size, shape.inner_size
@@ -125,7 +128,7 @@ class DecoderBlock(nn.Module):
             query, hidden_TD, turn = query[rows_Q], hidden_TD[rows_Q], turn.of_rows(rows_Q)
         if self.q_norm is not None:
             query = self.q_norm(query)
-        attended = self.out(attend(rotate(query, turn), key, value, bounds, rule))
+        attended = self.out(attend(rotate(query, turn), key, value, bounds, rule, self.kernels))
         hidden_QD = _normed(self.attention_post_norm, attended).add_(hidden_TD)
         gate, up = self.gate_up(self.inner_norm(hidden_QD)).chunk(2, dim=1)
         return _normed(self.inner_post_norm, self.down(self.activation(gate) * up)).add_(hidden_QD)

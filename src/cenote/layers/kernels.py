@@ -11,6 +11,8 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
+from .packed import Bounds
+
 ACTIVATIONS: Final[dict[str | None, int]] = {
     name: number for number, name in enumerate((None, "gelu", "gelu_tanh", "relu", "silu", "tanh", "sigmoid"))
 }
@@ -47,6 +49,44 @@ class Kernels:
             rows_TD.stride(0),
             0 if added_TD is None else added_TD.stride(0),
         )
+        return out
+
+    def attend(
+        self,
+        query_QHK: Tensor,
+        key_THK: Tensor,
+        value_THK: Tensor,
+        bounds: Bounds,
+        *,
+        scale: float | None,
+        causal: bool,
+        window: int | None,
+    ) -> Tensor:
+        """Attention of each sequence over its own keys, `[Q, H * K]`; the last three are those of `attention.Rule`.
+
+        Raises:
+            MemoryError: There is none for the scores of a few rows.
+        """
+        query, key, value = (_heads_side_by_side(rows) for rows in (query_QHK, key_THK, value_THK))
+        num_rows, heads, size = query.shape
+        index_Q = bounds.query_index_Q
+        out = torch.empty((num_rows, heads * size))
+        failed = self.functions.attend(
+            out.data_ptr(),
+            *(rows.data_ptr() for rows in (query, key, value)),
+            *(rows.stride(0) for rows in (query, key, value)),
+            heads,
+            key.shape[1],
+            size,
+            size**-0.5 if scale is None else scale,
+            causal,
+            -1 if window is None else window,
+            0 if index_Q is None else index_Q.data_ptr(),
+            bounds.table.ctypes.data,
+            len(bounds.runs),
+        )
+        if failed:
+            raise MemoryError(f"No memory for the attention of {num_rows} rows.")
         return out
 
 
@@ -91,6 +131,14 @@ def use(module: nn.Module, kernels: Kernels) -> None:
     for child in module.modules():
         if hasattr(child, "kernels"):
             setattr(child, "kernels", kernels)  # noqa: B010
+
+
+def _heads_side_by_side(rows_THK: Tensor) -> Tensor:
+    """Rows `[T, H, K]` whose heads lie side by side."""
+    assert rows_THK.dtype == torch.float32
+    _, heads, size = rows_THK.shape
+    together = rows_THK.stride(2) == 1 and (heads == 1 or rows_THK.stride(1) == size)
+    return rows_THK if together else rows_THK.contiguous()
 
 
 def _side_by_side(rows: Tensor) -> Tensor:

@@ -67,6 +67,11 @@ class Bounds:
         ]
         return np.array(spans, np.int32).reshape(-1, 4)
 
+    @cached_property
+    def table(self) -> NDArray[np.int32]:
+        """The runs as int32 `[R, 6]`."""
+        return np.array(self.runs, np.int32)
+
 
 @dataclass(frozen=True, eq=False)
 class Kept:

@@ -1,0 +1,207 @@
+// Attention of many sequences of any lengths in one call.
+//
+// For each head of a sequence its keys are turned into panels, so that scores are products of tiles, and so are the
+// weighted sums of the values. All scores of a few query rows are held at once: memory is linear in the length. Every
+// sum has one order, so a sequence does not depend on its batch, nor a row on the rows beside it.
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "../functions.h"
+#include "../tile.h"
+#include "../transpose.h"
+
+// Keys whose values are summed in one chain; a multiple of it begins another, wherever a row's keys begin.
+#define PART 512
+
+// Neighbouring sequences of equal lengths, as Python's `Run`.
+typedef struct {
+    int32_t query_start, key_start, num_seqs, query_len, key_len, num_tokens;
+} Run;
+
+typedef struct {
+    float *out;
+    const float *query, *key, *value;
+    ptrdiff_t query_step, key_step, value_step, heads, key_heads, size;
+    float scale;
+    int causal;
+    ptrdiff_t window;            // -1 for none
+    const int64_t *positions;    // of the query rows in their sequences; null where they are the last tokens
+    float *keys, *values, *scores;
+} Call;
+
+INLINE ptrdiff_t whole(ptrdiff_t n, ptrdiff_t of) { return (n + of - 1) / of * of; }
+
+// Between rows of scores; not a multiple of what the first-level cache can tell apart.
+INLINE ptrdiff_t scores_step(ptrdiff_t num_keys) { return whole(num_keys, COLS) + 16; }
+
+// `num` rows of one head to panels `[size, COLS]`, the last one filled with zeros.
+static void turn_keys(float *panels, const float *rows, ptrdiff_t step, ptrdiff_t num, ptrdiff_t size) {
+    for (ptrdiff_t first = 0; first < num; first += W) {
+        float *to = panels + first / COLS * COLS * size + first % COLS;
+        const float *from = rows + first * step;
+        const ptrdiff_t count = least(W, num - first);
+        for (ptrdiff_t k = 0; k < size; k += W) {
+            V v[W];
+            for (int i = 0; i < W; i++) v[i] = i < count ? v_load_some(from + i * step + k, mask_of(size - k)) : v_all(0);
+            transpose(v);
+            for (int i = 0; i < W && k + i < size; i++) v_store(to + (k + i) * COLS, v[i]);
+        }
+    }
+    if (num % COLS && num % COLS <= W) {
+        float *to = panels + num / COLS * COLS * size + W;
+        for (ptrdiff_t k = 0; k < size; k++) v_store(to + k * COLS, v_all(0));
+    }
+}
+
+// `num` rows of one head to panels `[num, COLS]`, filled with zeros to the right.
+static void copy_values(float *panels, const float *rows, ptrdiff_t step, ptrdiff_t num, ptrdiff_t size) {
+    for (ptrdiff_t col = 0; col < size; col += COLS)
+        for (ptrdiff_t row = 0; row < num; row++, panels += COLS)
+            for (ptrdiff_t c = 0; c < COLS; c += W)
+                v_store(panels + c, v_load_some(rows + row * step + col + c, mask_of(size - col - c)));
+}
+
+// Scores of some rows and the keys `from` to `to`, unscaled; `from` is a multiple of COLS.
+INLINE void score(int num, const Call *call, const float *query, ptrdiff_t from, ptrdiff_t to, ptrdiff_t step) {
+    for (ptrdiff_t col = from; col < to; col += COLS) {
+        V sums[ROWS][2];
+        for (int r = 0; r < num; r++) sums[r][0] = sums[r][1] = v_all(0);
+        multiply(num, sums, query, call->query_step, call->keys + col * call->size, call->size);
+        for (int r = 0; r < num; r++) {
+            v_store(call->scores + r * step + col, sums[r][0]);
+            v_store(call->scores + r * step + col + W, sums[r][1]);
+        }
+    }
+}
+
+// Adds `value`, and what lies in `at` unless it is the first, times `factor`.
+INLINE void put(float *at, V value, V factor, Mask some, int is_first) {
+    if (!is_first) value = value + v_load_some(at, some);
+    v_store_some(at, value * factor, some);
+}
+
+// Sums of values by the weights of some rows, times `factors`. Long sums are made of sums of PART keys.
+INLINE void gather(int num, const Call *call, float *out, const float factors[], ptrdiff_t from, ptrdiff_t to,
+                   ptrdiff_t step, ptrdiff_t num_keys) {
+    const ptrdiff_t out_step = call->heads * call->size;
+    for (ptrdiff_t col = 0; col < call->size; col += COLS) {
+        const Mask left = mask_of(call->size - col), right = mask_of(call->size - col - W);
+        const int full = call->size - col >= COLS;
+        ptrdiff_t first = from, last;
+        do {
+            last = least(to, (first / PART + 1) * PART);
+            V sums[ROWS][2];
+            for (int r = 0; r < num; r++) sums[r][0] = sums[r][1] = v_all(0);
+            const float *values = call->values + col * num_keys + first * COLS;
+            multiply(num, sums, call->scores + first, step, values, last - first);
+            for (int r = 0; r < num; r++) {
+                float *at = out + r * out_step + col;
+                const V factor = v_all(last == to ? factors[r] : 1.0f);
+                if (full && first == from) {
+                    v_store(at, sums[r][0] * factor);
+                    v_store(at + W, sums[r][1] * factor);
+                } else {
+                    put(at, sums[r][0], factor, left, first == from);
+                    put(at + W, sums[r][1], factor, right, first == from);
+                }
+            }
+            first = last;
+        } while (first < to);
+    }
+}
+
+// Scores of the keys `from` to `to` become `e^(scale (score - largest))`, those of others up to `begin` and `end` zero;
+// the reciprocal of their sum.
+static float weigh(float *scores, float scale, ptrdiff_t begin, ptrdiff_t from, ptrdiff_t to, ptrdiff_t end) {
+    V most = v_all(-INFINITY);
+    ptrdiff_t i = from;
+    for (; i + W <= to; i += W) most = v_max(most, v_load(scores + i));
+    if (i < to) most = v_max(most, v_or(v_load_some(scores + i, mask_of(to - i)), mask_of(to - i), v_all(-INFINITY)));
+    const V factor = v_all(scale), largest = v_all(v_largest(most));
+    V sum = v_all(0);
+    for (ptrdiff_t j = begin; j < from; j++) scores[j] = 0;
+    for (i = from; i + W <= to; i += W) {
+        const V weight = v_exp((v_load(scores + i) - largest) * factor);
+        v_store(scores + i, weight);
+        sum = sum + weight;
+    }
+    if (i < to) {
+        const Mask some = mask_of(to - i);
+        const V weight = v_only(v_exp((v_load_some(scores + i, some) - largest) * factor), some);
+        v_store_some(scores + i, weight, some);
+        sum = sum + weight;
+    }
+    for (ptrdiff_t j = to; j < end; j++) scores[j] = 0;
+    return 1.0f / v_sum(sum);
+}
+
+// The keys `*from` to `*to` that a query at `position` sees.
+static void seen(const Call *call, ptrdiff_t position, ptrdiff_t num_keys, ptrdiff_t *from, ptrdiff_t *to) {
+    *from = 0, *to = num_keys;
+    if (call->causal && position + 1 < *to) *to = position + 1;
+    if (call->window >= 0) {
+        if (position - call->window > 0) *from = position - call->window;
+        if (position + call->window + 1 < *to) *to = position + call->window + 1;
+    }
+    if (*from > *to) *from = *to;
+}
+
+// One head of one sequence, whose keys and values are in panels; `row` is its first query row, `offset` its position.
+static void attend_head(const Call *call, ptrdiff_t head, ptrdiff_t row, ptrdiff_t num_rows, ptrdiff_t offset,
+                        ptrdiff_t num_keys) {
+    const ptrdiff_t step = scores_step(num_keys);
+    for (ptrdiff_t first = 0; first < num_rows; first += ROWS) {
+        const ptrdiff_t count = least(ROWS, num_rows - first);
+        ptrdiff_t from[ROWS], to[ROWS], begin = num_keys, end = 0;
+        for (ptrdiff_t r = 0; r < count; r++) {
+            const ptrdiff_t at = first + r;
+            seen(call, call->positions ? call->positions[row + at] : offset + at, num_keys, from + r, to + r);
+            begin = least(begin, from[r]);
+            if (to[r] > end) end = to[r];
+        }
+        const float *query = call->query + (row + first) * call->query_step + head * call->size;
+#define SCORE(n) score(n, call, query, begin / COLS * COLS, end, step);
+        FOR_ROWS(count, SCORE)
+        float factors[ROWS];
+        for (ptrdiff_t r = 0; r < count; r++)
+            factors[r] = weigh(call->scores + r * step, call->scale, begin, from[r], to[r], end);
+        float *out = call->out + ((row + first) * call->heads + head) * call->size;
+#define GATHER(n) gather(n, call, out, factors, begin, end, step, num_keys);
+        FOR_ROWS(count, GATHER)
+    }
+}
+
+static void attend_seq(const Call *call, const Run *run, ptrdiff_t seq) {
+    const ptrdiff_t key_row = run->key_start + seq * run->num_tokens, row = run->query_start + seq * run->query_len;
+    const ptrdiff_t share = call->heads / call->key_heads;
+    for (ptrdiff_t shared = 0; shared < call->key_heads; shared++) {
+        const ptrdiff_t at = shared * call->size;
+        turn_keys(call->keys, call->key + key_row * call->key_step + at, call->key_step, run->key_len, call->size);
+        copy_values(call->values, call->value + key_row * call->value_step + at, call->value_step, run->key_len, call->size);
+        for (ptrdiff_t head = shared * share; head < (shared + 1) * share; head++)
+            attend_head(call, head, row, run->query_len, run->num_tokens - run->query_len, run->key_len);
+    }
+}
+
+// Rows of queries, keys and values start so many floats apart, and their heads lie side by side. The rows of `out` have
+// no space between them. Returns 0, or 1 where there is no memory.
+__attribute__((visibility("default"))) int JOINED(attend, ISA)(
+    float *out, const float *query, const float *key, const float *value, ptrdiff_t query_step, ptrdiff_t key_step,
+    ptrdiff_t value_step, ptrdiff_t heads, ptrdiff_t key_heads, ptrdiff_t size, float scale, int causal,
+    ptrdiff_t window, const int64_t *positions, const int32_t *runs, ptrdiff_t num_runs) {
+    const Run *all = (const Run *)runs;
+    ptrdiff_t longest = 0;
+    for (ptrdiff_t i = 0; i < num_runs; i++)
+        if (all[i].key_len > longest) longest = all[i].key_len;
+    const ptrdiff_t of_keys = whole(longest, COLS) * size, of_values = longest * whole(size, COLS);
+    float *memory = NULL;
+    const size_t num = (size_t)(of_keys + of_values + ROWS * scores_step(longest));
+    if (posix_memalign((void **)&memory, 64, num * sizeof(float))) return 1;
+    const Call call = {out, query, key, value, query_step, key_step, value_step, heads, key_heads, size, scale, causal,
+                       window, positions, memory, memory + of_keys, memory + of_keys + of_values};
+    for (ptrdiff_t i = 0; i < num_runs; i++)
+        for (ptrdiff_t seq = 0; seq < all[i].num_seqs; seq++) attend_seq(&call, all + i, seq);
+    free(memory);
+    return 0;
+}
