@@ -109,7 +109,7 @@ class Calibration:
         except (OSError, SafetensorError) as error:
             raise ConfigError(
                 f"The calibration {path} cannot be read: {error}.",
-                fix="Write one with `cenote calibrate MODEL --input TEXTS --output FILE`.",
+                fix="Write one with `cenote calibrate MODEL TEXTS --output FILE`.",
                 param="calibration",
             ) from error
         fine = ranges.ndim == 2 and len(ranges) == 2 and np.isfinite(ranges).all() and (ranges[0] <= ranges[1]).all()

@@ -188,6 +188,7 @@ def test_a_request_over_its_time_has_failed(cenote: Cenote) -> None:
         (("--input", "nowhere.txt"), "nowhere.txt"),
         (("--json", "nowhere/run.json"), "There is no folder nowhere."),
         (("--json", "run.json", "--plot", "./run.json"), "--json and --plot both name run.json."),
+        (("--json", "texts.txt", "--input", "texts.txt"), "texts.txt is an input and would be overwritten."),
         (("--duration", "nan"), "nan is no number of seconds."),
         (("--warmup", "inf"), "inf is no number of seconds."),
         (("--timeout", "nan"), "nan is no number of seconds."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from cenote import LLM
+from cenote.errors import ConfigError
 from cenote.precisions import Calibration, ranges_of
 from support.fixtures import TinySentence
 from support.texts import short_texts
@@ -90,3 +92,24 @@ def test_refusals(cenote: Cenote, folder: Path, tmp_path: Path, content: str, pa
     result = cenote("calibrate", str(folder), str(lines), "--output", str(output), expect=2)
     assert part in result.stderr
     assert not output.exists()
+
+
+def test_an_output_that_cannot_be_is_refused_before_anything_is_read(
+    cenote: Cenote, folder: Path, tmp_path: Path
+) -> None:
+    lines = tmp_path / "texts.txt"
+    lines.write_text("one\ntwo\n", encoding="utf-8")
+    for output, part in ((tmp_path / "nowhere" / "x", "There is no folder"), (lines, "is an input and would be")):
+        assert part in cenote("calibrate", str(folder), str(lines), "--output", str(output), expect=2).stderr
+    assert lines.read_text(encoding="utf-8") == "one\ntwo\n"
+
+
+def test_what_is_no_calibration_says_how_one_is_made(cenote: Cenote, folder: Path, tmp_path: Path) -> None:
+    lines, output = tmp_path / "texts.txt", tmp_path / "ranges.safetensors"
+    lines.write_text("one\ntwo\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="Write one with `cenote calibrate") as raised:
+        Calibration.load(str(lines))
+    (command,) = re.findall("`cenote (.*)`", str(raised.value))
+    given = {"MODEL": str(folder), "TEXTS": str(lines), "FILE": str(output)}
+    cenote(*(given.get(word, word) for word in command.split()))
+    assert Calibration.load(str(output)).num_texts == 2

@@ -17,7 +17,7 @@ from ..config import ShellSettings
 from ..errors import ConfigError, MissingExtra, Unavailable
 from .load_table import print_runs, watching
 from .options import Given, settings
-from .sources import Sources
+from .sources import Sources, check_outputs
 from .version import version
 
 if TYPE_CHECKING:
@@ -262,9 +262,7 @@ def _check(wanted: _Wanted, outputs: Sequence[Path]) -> None:
         raise ConfigError("--api-key has a control character.", allowed="One line of text.", param="--api-key")
     if len({path.resolve() for path in outputs}) < len(outputs):
         raise ConfigError(f"--json and --plot both name {outputs[0]}.", fix="Name two files.", param="--plot")
-    for path in outputs:  # before a run, not after it
-        if not path.resolve().parent.is_dir():
-            raise ConfigError(f"There is no folder {path.parent}.", fix="Make it first, or name another file.")
+    check_outputs(outputs, wanted.files)
 
 
 def _loads(wanted: _Wanted) -> tuple[list[Load], Until]:

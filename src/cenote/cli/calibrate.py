@@ -16,7 +16,7 @@ from ..types import FloatArray
 from .embed import vector_flags
 from .options import Given, settings
 from .run import Loaded, loaded
-from .sources import Sources
+from .sources import Sources, check_outputs
 
 _EXAMPLES = """\b
 Examples:
@@ -45,6 +45,7 @@ def calibrate(given: Given, name: str, files: tuple[str, ...], output: Path, fie
     given = given.with_model(name)
     sources = Sources((), files, field or "text", "auto" if field is None else "json")
     sources.check()
+    check_outputs([output], files)
     asked = {name: value for name, value in params.items() if value is not None}
     with loaded(given) as model:
         found = _measured(model, sources, asked)

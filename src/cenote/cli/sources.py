@@ -270,3 +270,13 @@ def chunks(records: Iterable[Record], max_texts: int, max_chars: int) -> Iterato
             group, num_chars = [], 0
     if group:
         yield group
+
+
+def check_outputs(outputs: Iterable[Path], inputs: Iterable[str]) -> None:
+    """Raise `ConfigError` where a file to write is one that is read, or is in no folder; before any work."""
+    read = {Path(name).resolve() for name in inputs}
+    for path in outputs:
+        if path.resolve() in read:
+            raise ConfigError(f"{path} is an input and would be overwritten.", fix="Name another file.")
+        if not path.resolve().parent.is_dir():
+            raise ConfigError(f"There is no folder {path.parent}.", fix="Make it first, or name another file.")

@@ -14,7 +14,7 @@ from ..errors import BadInput, ConfigError
 from .job import FailedInputs, Model, State, state_path_of
 from .show import TABLE_ROWS
 from .sinks import Answer, ErrorLog, JsonlSink, NpySink, Result, Sink, TableSink, open_at
-from .sources import Sources
+from .sources import Sources, check_outputs
 
 _FORMATS = {".npy": "npy", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 
@@ -72,12 +72,7 @@ class Target:
         if skip and errors_path is None and output is not None:
             errors_path = output.with_name(output.name + ".errors.jsonl")
         target = cls(output, _form_of(form, output, forms), skip, errors_path, force)
-        inputs = {Path(name).resolve() for name in sources.files}
-        for path in (output, errors_path):
-            if path is not None and path.resolve() in inputs:
-                raise ConfigError(f"{path} is an input and would be overwritten.", fix="Name another file.")
-            if path is not None and not path.resolve().parent.is_dir():
-                raise ConfigError(f"There is no folder {path.parent}.", fix="Make it first, or name another file.")
+        check_outputs([path for path in (output, errors_path) if path is not None], sources.files)
         return target
 
     @property
