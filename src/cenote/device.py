@@ -43,12 +43,13 @@ class Plan:
     max_batch_tokens: int
 
 
-def plan(machine: MachineSettings, dtype: str, stored: str) -> Plan:
+def plan(machine: MachineSettings, dtype: str, stored: str, *, native: bool = True) -> Plan:
     """Decide.
 
     Args:
         dtype: The setting: `auto` or a name of `DTYPES`.
         stored: The precision of the stored weights, a name of `DTYPES`.
+        native: Whether the model is ours; transformers knows nothing of our kernels.
 
     Raises:
         ConfigError: A name is unknown, or the device or the kernels asked for are not there.
@@ -59,7 +60,8 @@ def plan(machine: MachineSettings, dtype: str, stored: str) -> Plan:
     on_cpu = device.type == "cpu"
     workers = machine.num_workers or (cores if on_cpu else 1)
     threads = machine.threads_per_worker or max(1, cores // workers)
-    isa, why_kernels = _kernels(machine.kernels, device, chosen, threads)
+    why_not = why_not_kernels(device, chosen, threads) if native else "transformers computes this model"
+    isa, why_kernels = _kernels(machine.kernels, why_not)
     return Plan(
         device=device,
         dtype=chosen,
@@ -88,11 +90,10 @@ def why_not_kernels(device: torch.device, dtype: torch.dtype, threads: int) -> s
     return cenote_kernels.why_not()
 
 
-def _kernels(choice: KernelChoice, device: torch.device, dtype: torch.dtype, threads: int) -> tuple[str | None, str]:
-    """The instruction set of the kernels, or None, and why."""
+def _kernels(choice: KernelChoice, why_not: str | None) -> tuple[str | None, str]:
+    """The instruction set of the kernels, or None, and why; `why_not` says why none can be used, if so."""
     if choice == "off":
         return None, "user"
-    why_not = why_not_kernels(device, dtype, threads)
     if why_not is None:
         import cenote_kernels
 

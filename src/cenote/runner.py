@@ -62,7 +62,7 @@ class Runner:
 
     def __init__(self, recipe: Recipe, machine: MachineSettings) -> None:
         self.recipe = recipe
-        self.plan = plan(machine, recipe.dtype, recipe.stored_dtype)
+        self.plan = plan(machine, recipe.dtype, recipe.stored_dtype, native=recipe.model_impl == "cenote")
         self.device = self.plan.device
         self.num_workers = self.plan.num_workers
         self.threads_per_worker = self.plan.threads_per_worker
@@ -115,7 +115,7 @@ class Backbone:
     def __init__(self, routes: Mapping[str, Recipe], machine: MachineSettings) -> None:
         self.routes = routes
         self.recipe = next(iter(routes.values()))
-        planned = plan(machine, self.recipe.dtype, self.recipe.stored_dtype)
+        planned = plan(machine, self.recipe.dtype, self.recipe.stored_dtype, native=self.recipe.model_impl == "cenote")
         self.device = planned.device
         self._model, head = load_model(self.recipe, planned)
         self._heads = {route: self._load_heads(recipe, head) for route, recipe in routes.items()}

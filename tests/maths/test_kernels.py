@@ -51,6 +51,14 @@ def test_without_the_package_pytorch_computes(monkeypatch: pytest.MonkeyPatch) -
     assert here.reasons["kernels"] == "auto: the package cenote-kernels is not installed"
 
 
+def test_a_model_that_transformers_computes_has_none() -> None:
+    here = plan(one_thread(), "auto", "float32", native=False)
+    assert here.kernels is None
+    assert here.reasons["kernels"] == "auto: transformers computes this model"
+    with pytest.raises(ConfigError, match="kernels='avx2', but transformers computes this model"):
+        plan(one_thread(kernels="avx2"), "auto", "float32", native=False)
+
+
 def test_kernels_that_cannot_be_had_are_refused() -> None:
     machine = MachineSettings(device="cpu", num_workers=1, threads_per_worker=2, kernels="avx2")
     with pytest.raises(ConfigError, match=r"kernels='avx2', but a worker has 2 compute threads.*Use auto or off"):

@@ -11,7 +11,7 @@ from typing import Any
 import click
 import orjson
 
-from .. import checkpoint, plugins, profiles
+from .. import checkpoint, plugins
 from ..config import MachineSettings, ModelSettings, ShellSettings
 from ..errors import ConfigError
 from .options import Given, settings
@@ -44,6 +44,7 @@ def inspect(given: Given, name: str | None, as_json: bool) -> None:
 
 def inspected(given: Given) -> dict[str, dict[str, Any]]:
     """Name of a value -> `value` and `source`, for one model on this machine."""
+    from .. import profiles
     from ..device import plan
     from ..fingerprint import fingerprint
     from ..recipe import resolve
@@ -54,7 +55,7 @@ def inspected(given: Given) -> dict[str, dict[str, Any]]:
     words = checkpoint.open_checkpoint(model.tokenizer) if model.tokenizer else recipe.transformer
     model, machine = profiles.applied(recipe, words, model, machine)
     recipe = resolve(files, model)
-    here = plan(machine, recipe.dtype, recipe.stored_dtype)
+    here = plan(machine, recipe.dtype, recipe.stored_dtype, native=recipe.model_impl == "cenote")
     entries = {
         "model": {"value": recipe.name, "source": "user" if model.model else "default: the embedded model"},
         "folder": {"value": str(files.folder), "source": "where the files are"},

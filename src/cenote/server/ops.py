@@ -90,7 +90,14 @@ def info_of(door: Door) -> Info:
             aliases=list(engine.aliases),
             tasks=list(engine.recipe.tasks),
             fingerprint=engine.fingerprint.known() if engine.fingerprint else None,
-            kernels=_kernels(device.plan(machine, engine.recipe.dtype, engine.recipe.stored_dtype)),
+            kernels=_kernels(
+                device.plan(
+                    machine,
+                    engine.recipe.dtype,
+                    engine.recipe.stored_dtype,
+                    native=engine.recipe.model_impl == "cenote",
+                )
+            ),
             recipe={
                 name: Decided(value=value, source=source) for name, (value, source) in engine.recipe.decided().items()
             },
