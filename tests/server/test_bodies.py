@@ -9,10 +9,10 @@ from cenote.server import bodies
 from cenote.server.dialect import OPENAI, VLLM
 from cenote.server.openai import EmbeddingRequest
 from cenote.server.refusals import Refusal
-from cenote.server.route import Route
+from cenote.server.route import Route, by_place
 from cenote.server.routes import ROUTES
 
-EMBEDDINGS = [route for route in ROUTES if route.path == "/v1/embeddings"]
+EMBEDDINGS = by_place(ROUTES)["/v1/embeddings", "POST"]
 DEEP = 100_000
 
 # No route takes these, whatever its own field is called.
