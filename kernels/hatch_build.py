@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +59,15 @@ def compile_library(library: Path = LIBRARY) -> None:
         for isa, of_isa in ISAS.items():
             for source in sorted((HERE / "csrc" / "kernels").glob("*.c")):
                 objects.append((source, Path(folder) / f"{source.stem}_{isa}.o", [*of_isa, f"-DISA={isa}"]))
-        for source, compiled, more in objects:
+
+        def compiled_one(made: tuple[Path, Path, list[str]]) -> Path:
+            source, compiled, more = made
             subprocess.run([*cc, *flags, *more, "-c", source, "-o", compiled], check=True)
+            return compiled
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            linked = list(pool.map(compiled_one, objects))
         built = Path(folder) / library.name
-        linked = [str(compiled) for _, compiled, _ in objects]
         subprocess.run([*cc, *flags, "-shared", *linked, "-o", built, "-lm"], check=True)
         # Replaced, not overwritten: a process that has the old one open keeps it.
         staged = library.with_suffix(".new")
