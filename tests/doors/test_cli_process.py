@@ -36,7 +36,7 @@ def slowly(self):
 job.Job._finish_first = slowly
 {START}
 """
-TEXTS = [f"text number {number}" for number in range(160)]
+TEXTS = [f"text number {number}" for number in range(480)]
 EMBED = ("embed", "--input", "lines.txt")
 
 
