@@ -1,4 +1,4 @@
-"""The command: `python -m bench [peers|shapes|prefix|latency|serve|linear|memory|load|job|build]`."""
+"""The command: `python -m bench [peers|shapes|prefix|latency|int8|serve|linear|memory|load|job|build]`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from . import compare, job, latency, linear, load, memory, peers, report, serve, shapes
+from . import compare, int8, job, latency, linear, load, memory, peers, report, serve, shapes
 from .errors import BenchError, PeerUnavailable, WorkerFailed
 from .subjects import RACED, SUBJECTS
 from .texts import TASKS
@@ -100,6 +100,7 @@ def main() -> None:
       python -m bench --quick                         the same with fewer texts: does it run, roughly how fast
       python -m bench --subjects cenote,st-torch      without building the peers' environment
       python -m bench load                            import, start, memory, latency
+      python -m bench int8                            int8 beside float32 and the int8 of peers
       python -m bench job                             10,000 real texts from Python, from the shell and over HTTP
       python -m bench build                           only build what all parts need
     """
@@ -204,6 +205,23 @@ def measure_latency(quick: bool, threads: int, output: Path, allow_missing: bool
         latency.run(plan, latency.Sizes(2, 20) if quick else latency.Sizes(10, 100), report.console())
 
 
+@main.command(name="int8", short_help="int8 beside float32 and the peers' int8: speed, cosines, neighbours.")
+@_quick
+@_rounds
+@_options("int8.json, int8.md, int8.png and a log per subject")
+@_allow_missing
+def compare_int8(quick: bool, rounds: int | None, threads: int, output: Path, allow_missing: bool) -> None:
+    """Compare Cenote's int8 with its float32 and with ONNX Runtime's and OpenVINO's int8 on short texts and paragraphs.
+
+    All are compared with sentence-transformers on torch: mean and least cosine, and how many of each text's ten nearest
+    neighbours stay. "int8 is" says how many times a row's texts/s Cenote's int8 gives.
+    """
+    sizes = {name: (QUICK if quick else FULL)[name] for name in ("short", "paragraphs")}
+    with _told():
+        plan = compare.Plan("int8", rounds or (3 if quick else 5), threads, output, allow_missing)
+        int8.run(plan, sizes, report.console())
+
+
 @main.command(name="serve", short_help="A server under load, beside the offline call and infinity's server.")
 @_quick
 @click.option("--with-infinity/--without-infinity", default=True, show_default=True, help="Whether it takes part.")
@@ -278,12 +296,13 @@ def build_all() -> None:
         models += [peers.build_shape(name, console.print) for name in shapes.SHAPES_RACED]
         for name in (*shapes.SHAPES_LARGE, *shapes.SHAPES_OTHER):
             peers.build_shape(name, console.print)
-    for model in models:
-        for kind in ("onnx", "openvino"):
-            try:
-                peers.build_export(kind, model, console.print)
-            except PeerUnavailable as error:
-                console.print(f"MISSING: {error}", markup=False)
+    exports = [(kind, model) for model in models for kind in ("onnx", "openvino")]
+    exports += [(name.removeprefix("st-"), models[0]) for name in int8.PEERS]
+    for kind, model in exports:
+        try:
+            peers.build_export(kind, model, console.print)
+        except PeerUnavailable as error:
+            console.print(f"MISSING: {error}", markup=False)
 
 
 if __name__ == "__main__":

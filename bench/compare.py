@@ -16,7 +16,7 @@ from .driver import WorkerProcess
 from .errors import PeerUnavailable, WorkerFailed
 from .flops import Dims
 from .subjects import SUBJECTS, Subject
-from .texts import CountTokens, Workload, build
+from .texts import Workload, build, token_counter
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +95,6 @@ def run(plan: Plan, contests: Sequence[Contest], console: Console) -> list[repor
     return sections
 
 
-def token_counter(model: Path) -> CountTokens:
-    """Counts tokens by the model's own tokenizer, without the truncation and padding that its file stores."""
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    return lambda texts: [len(encoding.ids) for encoding in tokenizer.encode_batch(list(texts))]
-
-
 class LineUp:
     """Who takes part in a contest: builds what the peers need, starts the workers, and keeps what it learned of each.
 
@@ -172,7 +162,7 @@ def _measured(
         with ExitStack() as stack:
             workers = line_up.start(stack)
             num_steps = sum(rounds.num_steps(workers, workload, plan.num_rounds) for workload in own)
-            advance = stack.enter_context(_progress(num_steps + 2, console))
+            advance = stack.enter_context(progress(num_steps + 2, console))
             measured = [_limit("before", dims, cpus, advance)]
             done += [(w, rounds.run_rounds(workers, w, plan.num_rounds, plan.output, advance), dims) for w in own]
             measured.append(_limit("after", dims, cpus, advance))
@@ -188,7 +178,7 @@ def _limit(when: str, dims: Dims, cpus: Sequence[int], advance: rounds.Advance) 
 
 
 @contextmanager
-def _progress(num_steps: int, console: Console) -> Iterator[rounds.Advance]:
+def progress(num_steps: int, console: Console) -> Iterator[rounds.Advance]:
     """A bar of so many steps; what it gives is told before each step what that is."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:

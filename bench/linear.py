@@ -9,13 +9,12 @@ from pathlib import Path
 from rich.console import Console
 
 from . import machine, peers
-from .compare import token_counter
 from .driver import WorkerProcess
 from .flops import Dims, text_flops
 from .parts import Aim, Panel, Part, Table, publish
 from .servers import Peak
 from .subjects import SUBJECTS
-from .texts import random_words, single_token_words
+from .texts import random_words, single_token_words, token_counter
 
 COUNTS = (100, 1_000, 10_000, 100_000)
 LENGTHS = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)

@@ -109,7 +109,7 @@ def build_export(kind: str, model: Model, say: Say) -> None:
     """Export `model` to the folder `kind` of its exports unless it is there.
 
     Args:
-        kind: `onnx` or `openvino`.
+        kind: One of `exports.EXPORTERS`.
 
     Raises:
         PeerUnavailable: The export failed.

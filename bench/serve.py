@@ -12,7 +12,6 @@ from rich.console import Console
 
 from . import machine, peers
 from .client import Answered, Client
-from .compare import token_counter
 from .driver import WorkerProcess
 from .errors import LoadFailed, PeerUnavailable
 from .mixed import mixed
@@ -20,7 +19,7 @@ from .parts import Aim, Panel, Part, Table, publish
 from .rounds import rotated
 from .servers import CENOTE, Kind, Server, served
 from .subjects import SUBJECTS
-from .texts import Workload, build
+from .texts import Workload, build, token_counter
 
 LOADS = {"64 x 1": (64, 1), "16 x 32": (16, 32)}
 """Name -> connections, and texts in each request."""

@@ -8,8 +8,8 @@ from rich.console import Console
 
 from . import peers
 from .checkpoints import SHAPES
-from .compare import Contest, token_counter
-from .texts import CountTokens, Workload, build, embedded, exact, ranked
+from .compare import Contest
+from .texts import CountTokens, Workload, build, embedded, exact, ranked, token_counter
 
 SHAPES_RACED = ("bert-base", "modernbert-base", "qwen3-4-layers")
 SHAPES_LARGE = ("deberta-v3-base", "qwen3-0.6b")

@@ -38,8 +38,14 @@ class Subject:
         return self.name.startswith("cenote")
 
 
+def onnx_int8_kind(cpuinfo: str) -> str:
+    """The name of the 8-bit ONNX model that suits a CPU with such a `/proc/cpuinfo`, as its exporter writes it."""
+    return "qint8_avx512_vnni" if "avx512_vnni" in cpuinfo.split() else "quint8_avx2"
+
+
 REFERENCE = "st-torch"
 _BATCH_SIZES = (8, 32, 128)
+_ONNX_INT8 = onnx_int8_kind(Path("/proc/cpuinfo").read_text())
 
 SUBJECTS = {
     s.name: s
@@ -50,6 +56,8 @@ SUBJECTS = {
         Subject("st-onnx", "ST ONNX O3", in_peers=True, batch_sizes=_BATCH_SIZES),
         Subject("st-openvino", "ST OpenVINO", in_peers=True, batch_sizes=_BATCH_SIZES),
         Subject("cenote-int8", "Cenote, int8"),
+        Subject("st-onnx-int8", f"ST ONNX {_ONNX_INT8}", in_peers=True, batch_sizes=_BATCH_SIZES, tasks=("embed",)),
+        Subject("st-openvino-int8", "ST OpenVINO int8", in_peers=True, batch_sizes=_BATCH_SIZES, tasks=("embed",)),
         Subject("cenote-unshared", "Cenote, prefixes not shared"),
     )
 }
@@ -124,7 +132,9 @@ def _torch(task: Task, model: str, exports: str, threads: int) -> Loaded:
     return _sentence_transformers(task, model, {}, f"torch.set_num_threads({threads})", "torch")
 
 
-def _onnx(task: Task, model: str, exports: str, threads: int) -> Loaded:
+def _onnx(
+    task: Task, model: str, exports: str, threads: int, folder: str = "onnx", file: str = "model_O3.onnx"
+) -> Loaded:
     import onnxruntime  # type: ignore[import-not-found,unused-ignore]
     import torch
 
@@ -132,13 +142,13 @@ def _onnx(task: Task, model: str, exports: str, threads: int) -> Loaded:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    kwargs = {"file_name": "onnx/model_O3.onnx", "provider": "CPUExecutionProvider", "session_options": options}
+    kwargs = {"file_name": f"onnx/{file}", "provider": "CPUExecutionProvider", "session_options": options}
     how = {"backend": "onnx", "model_kwargs": kwargs}
     words = f"intra_op_num_threads={threads}"
-    return _sentence_transformers(task, str(Path(exports, "onnx")), how, words, "onnxruntime", "optimum-onnx")
+    return _sentence_transformers(task, str(Path(exports, folder)), how, words, "onnxruntime", "optimum-onnx")
 
 
-def _openvino(task: Task, model: str, exports: str, threads: int) -> Loaded:
+def _openvino(task: Task, model: str, exports: str, threads: int, folder: str = "openvino") -> Loaded:
     import torch
 
     torch.set_num_threads(threads)
@@ -146,7 +156,7 @@ def _openvino(task: Task, model: str, exports: str, threads: int) -> Loaded:
     config = {"INFERENCE_NUM_THREADS": str(threads), "INFERENCE_PRECISION_HINT": "f32"}
     how = {"backend": "openvino", "model_kwargs": {"ov_config": config}}
     words = f"INFERENCE_NUM_THREADS={threads}"
-    return _sentence_transformers(task, str(Path(exports, "openvino")), how, words, "openvino", "optimum-intel")
+    return _sentence_transformers(task, str(Path(exports, folder)), how, words, "openvino", "optimum-intel")
 
 
 def _sentence_transformers(task: Task, folder: str, how: Mapping[str, Any], threading: str, *packages: str) -> Loaded:
@@ -189,3 +199,5 @@ _PEERS: tuple[tuple[str, Callable[[Task, str, str, int], Loaded]], ...] = (
 for _name, _peer in _PEERS:
     LOADERS["embed", _name] = partial(_peer, "embed")
     LOADERS["rerank", _name] = partial(_peer, "rerank")
+LOADERS["embed", "st-onnx-int8"] = partial(_onnx, "embed", folder="onnx-int8", file=f"model_{_ONNX_INT8}.onnx")
+LOADERS["embed", "st-openvino-int8"] = partial(_openvino, "embed", folder="openvino-int8")

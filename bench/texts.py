@@ -133,6 +133,16 @@ def single_token_words(tokenizer: Path) -> list[str]:
     return [word for word in words if len(word) > 2 and word.isascii() and word.isalpha()]
 
 
+def token_counter(model: Path) -> CountTokens:
+    """Counts tokens by the model's own tokenizer, without the truncation and padding that its file stores."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return lambda texts: [len(encoding.ids) for encoding in tokenizer.encode_batch(list(texts))]
+
+
 def _spread(texts: Sequence[str], num_texts: int, name: str) -> tuple[str, ...]:
     """So many of the texts, evenly spaced, since neighbours come from one topic and share their vocabulary."""
     if len(texts) < num_texts:

@@ -67,7 +67,7 @@ def test_a_missing_peer_ends_the_run_with_its_reason(monkeypatch: pytest.MonkeyP
 
 
 def test_every_part_has_its_help_and_a_quick_form() -> None:
-    for part in ("peers", "shapes", "prefix", "latency", "serve", "linear", "memory"):
+    for part in ("peers", "shapes", "prefix", "latency", "int8", "serve", "linear", "memory"):
         assert "--quick" in CliRunner().invoke(main, [part, "--help"]).output, part
 
 
