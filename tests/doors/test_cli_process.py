@@ -23,11 +23,14 @@ from cenote.cli.app import app
 SOURCE = Path(__file__).parents[2] / "src"
 START = "from cenote.cli import main; main()"
 # The same command with small chunks and a pause after each, so that a signal always finds it in the middle.
+# Shells start what runs in the background with SIGINT ignored, and children inherit that.
 SLOW = f"""
+import signal
 import time
 import urllib.error
 import urllib.request
 from cenote.cli import job
+signal.signal(signal.SIGINT, signal.default_int_handler)
 job.CHUNK_TEXTS, job.CHUNKS_IN_FLIGHT, job.CHECKPOINT_EVERY_S = 4, 2, 0.0
 finish = job.Job._finish_first
 def slowly(self):
@@ -36,7 +39,7 @@ def slowly(self):
 job.Job._finish_first = slowly
 {START}
 """
-TEXTS = [f"text number {number}" for number in range(480)]
+TEXTS = [f"text number {number}" for number in range(160)]
 EMBED = ("embed", "--input", "lines.txt")
 
 
