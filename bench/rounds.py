@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,9 @@ from .driver import WorkerProcess
 from .texts import Workload
 
 T = TypeVar("T")
+
+_REST_S = 0.5
+"""Before each turn, so that threads of the one before, which wait for more in a busy loop, have gone to sleep."""
 Advance = Callable[[str], None]
 """Told before each step what it is."""
 
@@ -86,6 +90,7 @@ def run_rounds(
         for worker in rotated(workers, turn):
             name = worker.subject.name
             advance(f"{workload.name}, round {turn + 1}: {worker.subject.title}")
+            time.sleep(_REST_S)
             answer = worker.ask("run", batch_size=batch_sizes[name])
             seconds[name].append(answer["seconds"])
             peaks[name] = answer["max_rss_bytes"]
