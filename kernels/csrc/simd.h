@@ -43,6 +43,8 @@ INLINE V v_scaled(V v, V n) { return _mm512_scalef_ps(v, n); }
 // Elements of `a` where `x < y`, else of `b`.
 INLINE V v_where_less(V x, V y, V a, V b) { return _mm512_mask_mov_ps(b, _mm512_cmp_ps_mask(x, y, _CMP_LT_OQ), a); }
 INLINE V v_abs(V v) { return _mm512_abs_ps(v); }
+// For each element the one of `table`, which has W, that the last four bits of `at` name.
+INLINE V v_picked(const float *table, V at) { return _mm512_permutexvar_ps(_mm512_castps_si512(at), v_load(table)); }
 
 #else
 
