@@ -13,6 +13,7 @@ import numpy as np
 
 from .chunks import combined
 from .errors import Cancelled, CenoteError, DeadlineExceeded
+from .guests import check_shaped
 from .pieces import Piece, Reader, moved
 from .scheduler import Lane, Pending
 from .types import Encoded, FloatArray, Input, Outcome, ReadKey
@@ -34,6 +35,7 @@ class Call:
         num_inputs: How many inputs it has.
         reader: How they become tokens.
         work: What is done so far; the engine's.
+        lone: Whether one worker does all of it, since nothing else was there when it came.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Call:
         self.reader = reader
         self.future: futures.Future[Outcome] = futures.Future()
         self.work = Work(inputs, reader.key)
+        self.lone = False
         self._on_end = on_end
         self._arrived_s = time.monotonic()
         self._deadline_s = deadline_s
@@ -147,6 +150,23 @@ class Call:
         if waiter.cancelled():
             raise self._cancelled()
         return waiter.result()
+
+    def finished(self, outcome: Outcome) -> Outcome:
+        """`outcome`, as `Work.outcome` gave it, with the options of this call applied to its rows.
+
+        Raises:
+            CenoteError: An input failed, and errors are not kept.
+        """
+        reader = self.reader
+        if not reader.keep_errors:
+            outcome.raise_first()
+        if isinstance(outcome.rows, list):
+            rows = enumerate(outcome.rows)
+            outcome.rows = [row if at in outcome.errors else reader.shape(row) for at, row in rows]
+        elif outcome.rows.size:  # no input has a row where all failed
+            outcome.rows = reader.shape(outcome.rows)
+            check_shaped(self.task, outcome.rows, self.num_inputs)
+        return outcome
 
     def resolve(self, result: Outcome | BaseException) -> None:
         """Give the future its result; only the one who ended the call does this, once."""

@@ -5,10 +5,10 @@ An engine owns no thread. Callers run `submit`, the registry's pools tokenise an
 
 from __future__ import annotations
 
-import itertools
+import functools
 import logging
 import time
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import pieces, tasks
@@ -18,12 +18,11 @@ from .call import Call
 from .config import MachineSettings
 from .errors import CenoteError, Unavailable
 from .forward import Answered, End, Failed, RunsBatches, forward
-from .guests import check_shaped
-from .inflight import InFlight
-from .scheduler import Lane, Pending, Scheduler
+from .scheduler import Lane, Pending
 from .shared import Shared
 from .stats import Snapshot, Stats
 from .types import FloatArray, Input, Length, Outcome
+from .waiting import Waiting
 
 if TYPE_CHECKING:
     from .fingerprint import Fingerprint
@@ -75,12 +74,11 @@ class Engine:
         self.sample_ranges: dict[Hashable, FloatArray] = {}
         self.stats = Stats()
         self.machine, self._shared = machine, shared
-        self._scheduler: Scheduler[Call] = Scheduler()
         self._calls: set[Call] = set()
         self._cache = RowCache(machine.cache_bytes) if machine.cache_bytes else None
-        self._in_flight = InFlight()
         self._running_seqs = 0
         self._admission = Admission(self.name, machine.max_queue_tokens, shared.room, self.stats.tokens_per_s)
+        self._waiting = Waiting(self._admission, shared.work)
 
     # Coming in, on the caller's thread.
 
@@ -140,9 +138,7 @@ class Engine:
         except CenoteError as error:
             self.stats.error(error.kind)
             raise
-        todo = pieces.cut(inputs)
-        for _ in range(min(self._shared.num_tokenize_threads, len(inputs))):
-            self._tokenize_soon(call, todo)
+        self._start(call, inputs)
         return call
 
     def run_call(self, task: str, inputs: Sequence[Input], params: Any = None, **options: Any) -> Outcome:
@@ -155,23 +151,53 @@ class Engine:
         with self._shared.room:
             self._admission.enter(call, estimate, wait)
             self._calls.add(call)
+            self._shared.num_open += 1
         self.stats.call_admitted(call.num_inputs)
+
+    def _start(self, call: Call, inputs: Sequence[Input]) -> None:
+        todo = pieces.cut(inputs)
+        shared, are_few = self._shared, pieces.are_few(inputs)
+        with shared.work:
+            # Going from thread to thread takes longer than tokenising and finishing a short text.
+            call.lone = are_few and shared.num_open == 1 and not shared.num_running
+            if call.lone:
+                shared.lone.append(functools.partial(self._answer, call, todo))
+                shared.work.notify()
+                return
+        for _ in range(min(shared.num_tokenize_threads, len(inputs))):
+            self._tokenize_soon(call, todo)
+
+    def _answer(self, call: Call, todo: Iterator[slice]) -> None:
+        """All of a lone call, on the thread of one worker."""
+        while self._tokenize_next(call, todo):
+            pass
+        with self._shared.work:
+            batch = self.take()
+            # Others may have come meanwhile, or this one fills more than one batch.
+            self._shared.work.notify(self._waiting.num_seqs)
+        if batch:
+            self.run(batch)
 
     # Tokenising, on the pool.
 
     def _tokenize_soon(self, call: Call, todo: Iterator[slice]) -> None:
         try:
-            self._shared.tokenize_pool.submit(self._tokenize_next, call, todo)
+            self._shared.tokenize_pool.submit(self._tokenize_turn, call, todo)
         except RuntimeError:  # the pool is shut down
             self._end(call, Unavailable(f"{self.name} is closed."))
 
-    def _tokenize_next(self, call: Call, todo: Iterator[slice]) -> None:
+    def _tokenize_turn(self, call: Call, todo: Iterator[slice]) -> None:
+        if self._tokenize_next(call, todo):
+            self._tokenize_soon(call, todo)
+
+    def _tokenize_next(self, call: Call, todo: Iterator[slice]) -> bool:
+        """Tokenise one piece; False where none is left."""
         try:
             with self._shared.work:
                 where = None if call.work.ended else next(todo, None)
                 inputs = call.work.inputs[where] if where else ()
             if where is None:
-                return
+                return False
             if call.expired:
                 raise call.deadline_error()
             began_s = time.monotonic()
@@ -179,8 +205,8 @@ class Engine:
             self._note(call, piece, time.monotonic() - began_s)
         except BaseException as error:  # a panic of a tokenizer in Rust is no Exception
             self._end(call, error)
-        else:
-            self._tokenize_soon(call, todo)
+            return False
+        return True
 
     def _note(self, call: Call, piece: pieces.Piece, took_s: float) -> None:
         with self._shared.work:
@@ -207,37 +233,24 @@ class Engine:
                 num_sequences, sequences = len(sequences), self._cache.answer(call, sequences)
                 self.stats.cache_asked(num_sequences - len(sequences), len(sequences))
             self._admission.hold(call, -call.reader.estimate(work.inputs[where]))
-            fresh, relieved = self._in_flight.enter(sequences)
-            for pending in relieved:
-                self._scheduler.withdraw(pending)
-                self._admission.hold(pending.call, -pending.num_tokens)
-            self._queue(fresh)
+            self._waiting.enter(sequences, tell=not call.lone)
             complete = work.complete
         if complete:
-            self._shared.soon(self._finish, call)
-
-    def _queue(self, sequences: Sequence[Pending[Call]]) -> None:
-        """Let sequences, also of several calls, wait for a forward."""
-        for call, own in itertools.groupby(sequences, lambda pending: pending.call):
-            waiting = list(own)
-            self._admission.hold(call, sum(pending.num_tokens for pending in waiting))
-            self._scheduler.add(waiting, call.lane)
-        self._shared.work.notify(len(sequences))
+            self._soon(call, self._finish, call)
 
     # Batches, on the workers' threads.
 
     def take(self) -> list[Pending[Call]]:
         """The next batch for one worker; empty if nothing waits. What it returns must go to `run`."""
         with self._shared.work:
-            while True:
-                share = -(-self._scheduler.waiting_tokens // self.runner.num_workers)
-                budget = min(max(share, MIN_BATCH_TOKENS), self.runner.max_batch_tokens)
-                taken = self._scheduler.take(budget, self.machine.max_batch_seqs)
-                ready = self._in_time(taken)
-                if ready or not taken:
-                    self._in_flight.begin(ready)
-                    self._running_seqs += len(ready)
-                    return ready
+            share = -(-self._waiting.num_tokens // self.runner.num_workers)
+            budget = min(max(share, MIN_BATCH_TOKENS), self.runner.max_batch_tokens)
+            batch, late = self._waiting.take(budget, self.machine.max_batch_seqs)
+            self._running_seqs += len(batch)
+            self._shared.num_running += bool(batch)
+        for call in late:
+            self._shared.soon(call.expire)
+        return batch
 
     def run(self, batch: Sequence[Pending[Call]]) -> None:
         """Put a batch through the model and hand out its rows; what fails is retried by halves."""
@@ -249,13 +262,14 @@ class Engine:
         finally:
             with self._shared.work:
                 self._running_seqs -= len(batch)
+                self._shared.num_running -= 1
         self._answered(answered, time.monotonic() - began_s)
 
     def _hand_out(self, end: End) -> list[Pending[Call]]:
         """Give what came of a forward to all that wait for it, and return them."""
         batch = [end.pending] if isinstance(end, Failed) else end.batch
         with self._shared.work:
-            groups = self._in_flight.finish(batch)
+            groups = self._waiting.finish(batch)
         everyone = [pending for group in groups for pending in group]
         if isinstance(end, Failed):
             who = end.pending.call.request_id
@@ -268,21 +282,6 @@ class Engine:
             self.stats.merged(len(everyone) - len(batch))
             self._keep(end, groups)
         return everyone
-
-    def _in_time(self, taken: list[Pending[Call]]) -> list[Pending[Call]]:
-        for pending in taken:
-            self._admission.hold(pending.call, -pending.num_tokens)
-        calls = {pending.call for pending in taken}
-        late = {call for call in calls if call.expired}
-        for call in calls - late:
-            if call.work.queue_s is None:
-                call.work.queue_s = call.age_s
-        for call in late:
-            self._shared.soon(call.expire)
-        if not late:
-            return taken
-        self._queue(self._in_flight.succeed(pending for pending in taken if pending.call in late))
-        return [pending for pending in taken if pending.call not in late]
 
     def _keep(self, ran: Answered, groups: list[list[Pending[Call]]]) -> None:
         """Store the rows of a forward, call by call; what raises ends these calls alone."""
@@ -307,7 +306,7 @@ class Engine:
         if call.reader.keep_errors:
             self.stats.error(error.kind)
         else:
-            self._shared.soon(self._end, call, error)
+            self._soon(call, self._end, call, error)
 
     def _answered(self, batch: Sequence[Pending[Call]], took_s: float) -> None:
         complete = []
@@ -322,25 +321,24 @@ class Engine:
                 if call.work.complete and not call.work.ended:
                     complete.append(call)
         for call in complete:
-            self._shared.soon(self._finish, call)
+            self._soon(call, self._finish, call)
 
     # Ending.
 
+    def _soon(self, call: Call, step: Callable[..., object], *arguments: Any) -> None:
+        """Do `step` for a call on the pool, or here for a lone one."""
+        if call.lone:
+            step(*arguments)
+        else:
+            self._shared.soon(step, *arguments)
+
     def _finish(self, call: Call) -> None:
-        shape, recipe, params = call.reader.task.shape, call.reader.recipe, call.reader.params
         try:
             with self._shared.work:
                 if call.work.ended:
                     return
-                outcome = call.work.outcome(lambda rows: shape(recipe, rows, params))
-            if not call.reader.keep_errors:
-                outcome.raise_first()
-            if isinstance(outcome.rows, list):
-                rows = enumerate(outcome.rows)
-                outcome.rows = [row if at in outcome.errors else shape(recipe, row, params) for at, row in rows]
-            elif outcome.rows.size:  # no input has a row where all failed
-                outcome.rows = shape(recipe, outcome.rows, params)
-                check_shaped(call.task, outcome.rows, call.num_inputs)
+                outcome = call.work.outcome(call.reader.shape)
+            outcome = call.finished(outcome)
         except BaseException as error:
             self._end(call, error)
         else:
@@ -355,7 +353,8 @@ class Engine:
                 return
             call.work.ended = True
             self._calls.discard(call)
-            self._queue(self._in_flight.succeed(self._scheduler.drop(call)))
+            self._shared.num_open -= 1
+            self._waiting.drop(call)
             self._admission.hold(call, -call.work.held_tokens)
             call.work.release()
             self._shared.room.notify_all()
@@ -374,8 +373,8 @@ class Engine:
         """All counters of this model, now."""
         with self._shared.work:
             return self.stats.snapshot(
-                waiting_seqs=self._scheduler.num_waiting,
-                waiting_tokens=self._scheduler.waiting_tokens,
+                waiting_seqs=self._waiting.num_seqs,
+                waiting_tokens=self._waiting.num_tokens,
                 running_seqs=self._running_seqs,
                 cache_bytes=0 if self._cache is None else self._cache.num_bytes,
                 open_calls=len(self._calls),

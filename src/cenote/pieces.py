@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .chunks import check_whole, refuse_long
 from .errors import BadInput, CenoteError, NoInputs, TooLong
-from .types import Encoded, Framed, Input, Length, Pair, ReadKey, Tokens
+from .types import Encoded, FloatArray, Framed, Input, Length, Pair, ReadKey, Tokens
 
 if TYPE_CHECKING:
     from .recipe import Recipe
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 MAX_INPUTS = 256
 MAX_BYTES = 64 * 1024
 _BYTES_PER_TOKEN = 4
+FEW_INPUTS = 32
+FEW_BYTES = 512 * _BYTES_PER_TOKEN
 _INPUT = re.compile(r"\b([Ii])nput (\d+)|\binputs(?= have)")  # as messages name them
 _PLURAL = {"query": "queries"}
 
@@ -103,6 +105,10 @@ class Reader:
         counts = (_num_bytes(item) // _BYTES_PER_TOKEN + 1 for item in inputs)
         return sum(counts) if most is None else sum(min(count, most) for count in counts)
 
+    def shape(self, rows: FloatArray) -> FloatArray:
+        """Rows as the model gave them, with the options of the call applied."""
+        return self.task.shape(self.recipe, rows, self.params)
+
     def read(self, start: int, inputs: Sequence[Input]) -> Piece:
         """Tokenise inputs `start`, ... of the call.
 
@@ -174,6 +180,13 @@ def refuse_large(num_tokens: int, num_inputs: int, most: int) -> None:
             fix="Send fewer inputs at once.",
             param="inputs",
         )
+
+
+def are_few(inputs: Sequence[Input]) -> bool:
+    """Whether `inputs` are so few and short that reading and running them takes about as long as one small batch."""
+    if len(inputs) > FEW_INPUTS:
+        return False
+    return sum(map(_num_bytes, inputs)) <= FEW_BYTES
 
 
 def cut(inputs: Sequence[Input]) -> Iterator[slice]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -22,6 +23,9 @@ class Shared:
     Attributes:
         work: Notified when sequences start to wait; workers wait on it.
         room: Notified when a call ends or tokens leave a queue.
+        num_open: Calls of all engines that have not ended. Under the lock.
+        num_running: Batches of all engines that run now. Under the lock.
+        lone: What workers do before all else: small calls that came while nothing else was there. Under the lock.
         tokenize_pool: Its `submit` raises `RuntimeError` once closed.
     """
 
@@ -33,6 +37,8 @@ class Shared:
         self.work, self.room = threading.Condition(lock), threading.Condition(lock)
         self.tokenize_pool = ThreadPoolExecutor(num_tokenize_threads, "cenote-tokenize")
         self._finish_pool = ThreadPoolExecutor(NUM_FINISH_THREADS, "cenote-finish")
+        self.num_open = self.num_running = 0
+        self.lone: deque[Callable[[], object]] = deque()
 
     def check_not_forked(self, name: str) -> None:
         """Raise `Unavailable` in a fork, before any lock is asked for: one held at the fork stays held in the child."""

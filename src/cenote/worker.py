@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import time
+from collections.abc import Callable
 
-from .call import Call
 from .engine import Engine
-from .scheduler import Pending
 from .shared import Shared
 
 log = logging.getLogger(__name__)
@@ -75,23 +75,24 @@ class Workers:
 
             torch.set_num_threads(num_threads)
             while (work := self._next()) is not None:
-                engine, batch = work
                 self._began_s[threading.current_thread()] = time.monotonic()
-                engine.run(batch)
+                work()
                 del self._began_s[threading.current_thread()]
-                del engine, batch, work  # an idle worker keeps no call alive
+                del work  # an idle worker keeps no call alive
         except BaseException as error:
             self._die(error)
 
-    def _next(self) -> tuple[Engine, list[Pending[Call]]] | None:
-        """The next batch and its engine, waiting until there is one; None to stop."""
+    def _next(self) -> Callable[[], object] | None:
+        """What to do next, waiting until there is something: a lone call, or a batch; None to stop."""
         with self._shared.work:
             while not self._stopping:
+                if self._shared.lone:
+                    return self._shared.lone.popleft()
                 for _ in self.engines:
                     self._turn = (self._turn + 1) % len(self.engines)
                     engine = self.engines[self._turn]
                     if batch := engine.take():
-                        return engine, batch
+                        return functools.partial(engine.run, batch)
                 self._shared.work.wait()
         return None
 

@@ -239,5 +239,5 @@ def test_many_calls_at_once_with_cancels_all_end_right(serve: Serve) -> None:
     assert ends["ok"] == after.calls_by_end["ok"] - before.calls_by_end["ok"]
     until(lambda: served.engine.snapshot().running_seqs == 0)
     assert (after.waiting_seqs, after.waiting_tokens, after.open_calls) == (0, 0, 0)
-    assert not served.engine._in_flight._by_key
-    assert not served.engine._in_flight._by_leader
+    assert not served.engine._waiting._in_flight._by_key
+    assert not served.engine._waiting._in_flight._by_leader
