@@ -30,6 +30,9 @@ SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
     # out, queries, keys, values, steps between rows of each, heads, heads of keys, their size, scale, causal, window or
     # -1, positions of the query rows (int64) or 0, runs (six int32 each), their number; not 0 where memory is missing
     "attend": (_P, _P, _P, _P, _I, _I, _I, _I, _I, _I, _F, _N, _I, _P, _P, _I),
+    # layer (twenty int64, see `csrc/kernels/encoder_layer.c`), out, rows, their number, chosen rows or 0, their number,
+    # eps, scale, causal, window or -1, positions of the query rows or 0, runs, their number; not 0 without memory
+    "encoder_layer": (_P, _P, _P, _I, _P, _I, _F, _F, _N, _I, _P, _P, _I),
     # out, room for codes, rows, panels, sums of their columns, scales of those, bias, number of rows, depth, width,
     # step between rows, activation
     "int8_linear": (_P, _P, _P, _P, _P, _P, _P, _I, _I, _I, _I, _N),
@@ -40,6 +43,8 @@ SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
     "int8_attention": (_P, _P, _P, _P, _P, _P, _I, _I, _I, _I, _I, _F),
 }
 """Name of a function -> types of its arguments; the sources in `csrc` say what they are."""
+
+_CAN_FAIL: Final = ("attend", "encoder_layer")
 
 
 class Kernels:
@@ -56,6 +61,7 @@ class Kernels:
     pack: Callable[..., None]
     linear: Callable[..., None]
     attend: Callable[..., int]
+    encoder_layer: Callable[..., int]
     int8_linear: Callable[..., None]
     int8_attention: Callable[..., None]
     int8_attention_room: Callable[..., None]
@@ -65,7 +71,7 @@ class Kernels:
         self.saturates = not isa.endswith("vnni")
         for name, types in SIGNATURES.items():
             function = getattr(_library(), f"{name}_{isa}")
-            function.argtypes, function.restype = types, _N if name == "attend" else None
+            function.argtypes, function.restype = types, _N if name in _CAN_FAIL else None
             setattr(self, name, function)
 
 

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from ..rope import Rope
 from . import int8
 from .adapters import AdapterSizes
-from .attention import PLAIN, Rule, attend
-from .kernels import Kernels
+from .attention import PLAIN, Rule, attend, why_not_kernels
+from .kernels import EncoderLayer, Kernels, Weight
 from .linear import ACTIVATIONS, Linear
 from .norms import LayerNorm
 from .packed import Bounds, Packed
@@ -127,6 +127,7 @@ class Block(nn.Module):
         self.norm = LayerNorm(size, eps=shape.norm_eps)
         self.query: Linear | None = None
         self.key_value: Linear | None = None
+        self._whole: EncoderLayer | None = None
 
     def split(self) -> None:
         """Compute the queries of wanted rows alone from now on; after loading and before `prepare`.
@@ -136,10 +137,33 @@ class Block(nn.Module):
         query, *others = self.qkv.parts
         self.query, self.key_value = self.qkv.only(query), self.qkv.only(*others)
 
+    def prepare(self) -> None:
+        """Gather what the kernels need for the whole layer in one call, once, where it has nothing but plain parts."""
+        if self.kernels is None or type(self) is not Block or type(self.inner) is not FeedForward:
+            return
+        linears = self.qkv, self.query, self.key_value, self.out, self.inner.up, self.inner.down
+        for linear in linears:
+            if linear is not None:
+                linear.prepare()
+        weights = [None if linear is None else linear.packed for linear in linears]
+        if any(linear is not None and weight is None for linear, weight in zip(linears, weights, strict=True)):
+            return
+        norms = [Weight(norm.weight, norm.bias) for norm in (self.attention_norm, self.norm)]
+        self._whole = EncoderLayer(
+            self.kernels,
+            [*weights, *norms],
+            eps=self.norm.eps,
+            heads=self.num_heads,
+            activation=self.inner.up.activation,
+        )
+
     def forward(
         self, hidden_TD: Tensor, bounds: Bounds, rule: Rule, rows_Q: Tensor | None, own_T: PerRow = NOTHING
     ) -> Tensor:
         """`[T, D]` to `[Q, D]`: the rows `rows_Q`, or all of them. Keys and values are those of all tokens."""
+        if self._whole is not None and own_T is NOTHING and bounds.key_rows_T is None and why_not_kernels(rule) is None:
+            chosen_QD = None if rows_Q is None else hidden_TD[rows_Q]
+            return self._whole(hidden_TD, chosen_QD, bounds, scale=rule.scale, causal=rule.causal, window=rule.window)
         attended_QD, own_Q = self.attended(hidden_TD, bounds, rule, rows_Q, own_T)
         hidden_QD = self.added(attended_QD, hidden_TD if rows_Q is None else hidden_TD[rows_Q])
         return self.norm.forward(self.inner(hidden_QD, own_Q.chosen), hidden_QD)
@@ -212,7 +236,8 @@ class Encoder(nn.Module):
         """
         rules = [rule] * len(self.blocks) if isinstance(rule, Rule) else rule
         kept = packed.kept
-        own = PerRow(self._angles.turn(packed, hidden_TD.dtype) if self._angles else None, chosen)
+        turn = self._angles.turn(packed, hidden_TD.dtype) if self._angles else None
+        own = NOTHING if turn is None and chosen is None else PerRow(turn, chosen)
         inner = {0: hidden_TD} if 0 in packed.layers else {}
         last = len(self.blocks) - 1
         for number, (block, of_layer) in enumerate(zip(self.blocks, rules, strict=True)):

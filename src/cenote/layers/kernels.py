@@ -6,7 +6,9 @@ They take float32 on the CPU, and compute in the thread that calls them. Layers 
 
 from __future__ import annotations
 
-from typing import Final
+import ctypes
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -96,6 +98,9 @@ class Panels:
     Args:
         kernels: Whose.
         weight: float32 on the CPU.
+
+    Attributes:
+        address: Where they begin.
     """
 
     def __init__(self, kernels: Kernels, weight: Tensor) -> None:
@@ -104,7 +109,7 @@ class Panels:
         rows = _side_by_side(weight)
         self._values = torch.empty(-(-self.width // 32) * 32 * self.depth)
         self._functions.pack(self._values.data_ptr(), rows.data_ptr(), self.width, self.depth, rows.stride(0))
-        self._address = self._values.data_ptr()
+        self.address = self._values.data_ptr()
 
     def times(self, rows: Tensor, bias: Tensor | None, activation: str | None) -> Tensor:
         """`activation(rows @ weight.T + bias)`, `[..., depth]` to `[..., width]`."""
@@ -114,7 +119,7 @@ class Panels:
         self._functions.linear(
             out.data_ptr(),
             rows_TK.data_ptr(),
-            self._address,
+            self.address,
             0 if bias is None else bias.data_ptr(),
             rows_TK.shape[0],
             self.depth,
@@ -124,6 +129,85 @@ class Panels:
             ACTIVATIONS[activation],
         )
         return out
+
+
+class Weight(NamedTuple):
+    """A packed weight, or that of a norm, and its bias."""
+
+    values: Panels | Tensor
+    bias: Tensor | None
+
+    @property
+    def addresses(self) -> tuple[int, int]:
+        """Where they begin; 0 for no bias."""
+        values = self.values
+        first = values.address if isinstance(values, Panels) else values.data_ptr()
+        return first, 0 if self.bias is None else self.bias.data_ptr()
+
+
+class EncoderLayer:
+    """A layer of a plain encoder in one call: attention, then a feed-forward, each added to its input and normalised.
+
+    Args:
+        kernels: Whose.
+        weights: Those of the products that make queries, keys and values of all rows, queries of some rows and keys and
+            values for them (two None where that is never asked), of those out of the attention, into the feed-forward
+            and out of it, of the norm after the attention and of that after the feed-forward.
+        eps: Of both norms.
+        heads: Of the attention; all are as wide as the rows.
+        activation: Of the feed-forward.
+    """
+
+    def __init__(
+        self, kernels: Kernels, weights: Sequence[Weight | None], *, eps: float, heads: int, activation: str | None
+    ) -> None:
+        self._weights = weights  # holds their memory
+        up = weights[4]
+        assert up is not None
+        assert isinstance(up.values, Panels)
+        size, inner = up.values.depth, up.values.width
+        addresses = [address for weight in weights for address in (weight.addresses if weight else (0, 0))]
+        numbers = *addresses, size, heads, inner, ACTIVATIONS[activation]
+        self._layer = (ctypes.c_int64 * len(numbers))(*numbers)
+        self._address, self._function = ctypes.addressof(self._layer), kernels.functions.encoder_layer
+        self._eps, self._scale = eps, (size // heads) ** -0.5
+
+    def __call__(
+        self,
+        hidden_TD: Tensor,
+        chosen_QD: Tensor | None,
+        bounds: Bounds,
+        *,
+        scale: float | None,
+        causal: bool,
+        window: int | None,
+    ) -> Tensor:
+        """`[T, D]` to the same, or for those rows of it that are chosen, `[Q, D]`; the others as in `Kernels.attend`.
+
+        Raises:
+            MemoryError: There is none for the rows inside the layer.
+        """
+        hidden_TD = hidden_TD.contiguous()
+        given_QD = hidden_TD if chosen_QD is None else chosen_QD.contiguous()
+        out_QD = torch.empty_like(given_QD)
+        failed = self._function(
+            self._address,
+            out_QD.data_ptr(),
+            hidden_TD.data_ptr(),
+            len(hidden_TD),
+            0 if chosen_QD is None else given_QD.data_ptr(),
+            len(given_QD),
+            self._eps,
+            self._scale if scale is None else scale,
+            causal,
+            -1 if window is None else window,
+            0 if bounds.query_index_Q is None else bounds.query_index_Q.data_ptr(),
+            bounds.table.ctypes.data,
+            len(bounds.runs),
+        )
+        if failed:
+            raise MemoryError(f"No memory for the layer of {len(hidden_TD)} rows.")
+        return out_QD
 
 
 def use(module: nn.Module, kernels: Kernels) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ..errors import ConfigError
 from .adapters import Adapters, AdapterSizes
 from .int8 import Int8Product, why_not_int8
-from .kernels import Kernels, Panels
+from .kernels import Kernels, Panels, Weight
 
 ACTIVATIONS: Final[Mapping[str, Callable[[Tensor], Tensor]]] = {
     "gelu": F.gelu,
@@ -108,6 +108,11 @@ class Linear(nn.Module):
             # The batch size is only a hint for the layout that oneDNN picks; any size runs.
             self._prepacked = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach(), 512)
             self.weight = None
+
+    @property
+    def packed(self) -> Weight | None:
+        """What our own kernels multiply by, or None where others multiply; after `prepare`."""
+        return None if self._panels is None else Weight(self._panels, self.bias)
 
     def forward(self, x: Tensor, chosen: Tensor | None = None) -> Tensor:
         """`[..., in_features]` to `[..., out_features]`.

@@ -1,0 +1,182 @@
+"""A whole encoder layer in one call gives what its parts give one after another, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from cenote.layers.kernels import ACTIVATIONS
+from cenote.types import FloatArray
+from cenote_kernels import Kernels
+from support.guarded import guarded
+
+EPS = 1e-5
+# Heads, their size, and the size inside the feed-forward.
+SIZES = ((1, 1, 1), (2, 3, 50), (3, 11, 100), (4, 16, 64), (2, 33, 31), (6, 32, 1537))
+LENGTHS = (1, 9, 2, 2, 40, 33, 1)
+COLUMNS = 32
+"""At least those of a panel, for every instruction set."""
+
+Side = Literal["start", "end"]
+
+
+@dataclass
+class Weights:
+    """Random weights of a layer; packed ones against a guard on the right, as all others on `side`."""
+
+    kernels: Kernels
+    heads: int
+    size: int
+    inner: int
+    activation: str | None = None
+    bias: bool = True
+    side: Side = "end"
+    held: dict[str, tuple[FloatArray, FloatArray | None]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        rng = np.random.default_rng(self.size + self.inner)
+        size, inner = self.size, self.inner
+        shapes = {"query": (size, size), "key_value": (2 * size, size), "out": (size, size)}
+        shapes |= {"up": (inner, size), "down": (size, inner)}
+        plain = {
+            name: (
+                (rng.normal(size=shape) * shape[1] ** -0.5).astype(np.float32),
+                guarded(rng.normal(size=shape[0]).astype(np.float32), self.side) if self.bias else None,
+            )
+            for name, shape in shapes.items()
+        }
+        (query, query_bias), (others, other_bias) = plain["query"], plain["key_value"]
+        bias = None if query_bias is None or other_bias is None else np.concatenate([query_bias, other_bias])
+        plain["qkv"] = np.concatenate([query, others]), bias
+        self.held = {name: (self._packed(weight), bias) for name, (weight, bias) in plain.items()}
+        for name in ("attention_norm", "norm"):
+            weight, shift = (guarded(rng.normal(size=size).astype(np.float32), self.side) for _ in range(2))
+            self.held[name] = weight, shift if self.bias else None
+
+    def _packed(self, weight: FloatArray) -> FloatArray:
+        width, depth = weight.shape
+        panels = guarded(np.zeros(-(-width // COLUMNS) * COLUMNS * depth, np.float32))
+        self.kernels.pack(panels.ctypes.data, weight.ctypes.data, width, depth, depth)
+        return panels
+
+    def addresses(self, name: str) -> tuple[int, int]:
+        """Of a weight and of its bias."""
+        weight, bias = self.held[name]
+        return weight.ctypes.data, 0 if bias is None else bias.ctypes.data
+
+    def times(self, rows: FloatArray, name: str, width: int, activation: str | None = None) -> FloatArray:
+        """One product by the kernel of its own."""
+        out = np.empty((len(rows), width), np.float32)
+        panels, bias = self.addresses(name)
+        depth = rows.shape[1]
+        sizes = len(rows), depth, width, depth, width
+        self.kernels.linear(out.ctypes.data, rows.ctypes.data, panels, bias, *sizes, ACTIVATIONS[activation])
+        return out
+
+    def added(self, rows: FloatArray, added: FloatArray, name: str) -> FloatArray:
+        """One norm by the kernel of its own."""
+        out = np.empty_like(rows)
+        num, size = rows.shape
+        where = out.ctypes.data, rows.ctypes.data, added.ctypes.data, *self.addresses(name)
+        self.kernels.add_norm(*where, EPS, num, size, size, size)
+        return out
+
+
+@dataclass
+class Call:
+    """What both ways are asked."""
+
+    lengths: Sequence[int] = LENGTHS
+    chosen: Sequence[int] | None = None
+    """Of each sequence the index of the one row that is wanted, or all."""
+    causal: bool = False
+    window: int = -1
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        return np.cumsum([0, *self.lengths])
+
+    def rows(self, size: int, side: Side = "end") -> FloatArray:
+        """Random rows of hidden states."""
+        num = int(sum(self.lengths))
+        return guarded(np.random.default_rng(num).normal(size=(num, size)).astype(np.float32), side)
+
+    def runs(self) -> NDArray[np.int32]:
+        """As Python's `Run`, one for each sequence."""
+        starts = self.starts[:-1].tolist()
+        if self.chosen is None:
+            rows = [(first, first, 1, num, num, num) for first, num in zip(starts, self.lengths, strict=True)]
+        else:
+            rows = [(n, first, 1, 1, num, num) for n, (first, num) in enumerate(zip(starts, self.lengths, strict=True))]
+        return np.array(rows, np.int32).reshape(-1, 6)
+
+
+def whole(weights: Weights, call: Call, side: Side = "end") -> FloatArray:
+    """By one call; rows and results lie against a guard."""
+    rows, runs = call.rows(weights.size, side), call.runs()
+    positions = None if call.chosen is None else np.array(call.chosen, np.int64)
+    some = None if positions is None else guarded(rows[call.starts[:-1] + positions], side)
+    names = ("qkv", "query", "key_value", "out", "up", "down", "attention_norm", "norm")
+    numbers = weights.size, weights.heads, weights.inner, ACTIVATIONS[weights.activation]
+    layer = np.array([*(one for name in names for one in weights.addresses(name)), *numbers], np.int64)
+    out = guarded(np.full((rows if some is None else some).shape, np.nan, np.float32), side)
+    given = (0, 0) if some is None else (some.ctypes.data, len(some))
+    rule = (weights.size // weights.heads) ** -0.5, call.causal, call.window
+    where = layer.ctypes.data, out.ctypes.data, rows.ctypes.data, len(rows), *given
+    at = 0 if positions is None else positions.ctypes.data
+    assert not weights.kernels.encoder_layer(*where, EPS, *rule, at, runs.ctypes.data, len(runs))
+    return out
+
+
+def parts(weights: Weights, call: Call) -> FloatArray:
+    """By the kernels of the parts."""
+    size, heads = weights.size, weights.heads
+    rows, runs = call.rows(size), call.runs()
+    positions = None if call.chosen is None else np.array(call.chosen, np.int64)
+    if positions is None:
+        given, qkv = rows, weights.times(rows, "qkv", 3 * size)
+        first, steps = [qkv.ctypes.data + 4 * size * part for part in range(3)], [3 * size] * 3
+    else:
+        given = rows[call.starts[:-1] + positions]
+        query, key_value = weights.times(given, "query", size), weights.times(rows, "key_value", 2 * size)
+        first = [query.ctypes.data, key_value.ctypes.data, key_value.ctypes.data + 4 * size]
+        steps = [size, 2 * size, 2 * size]
+    attended = np.empty_like(given)
+    rule = heads, heads, size // heads, (size // heads) ** -0.5, call.causal, call.window
+    at = 0 if positions is None else positions.ctypes.data
+    assert not weights.kernels.attend(attended.ctypes.data, *first, *steps, *rule, at, runs.ctypes.data, len(runs))
+    hidden = weights.added(weights.times(attended, "out", size), given, "attention_norm")
+    inner = weights.times(hidden, "up", weights.inner, weights.activation)
+    return weights.added(weights.times(inner, "down", size), hidden, "norm")
+
+
+@pytest.mark.parametrize(("heads", "head_size", "inner"), SIZES)
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("side", ["start", "end"])
+def test_a_layer_is_its_parts(kernels: Kernels, heads: int, head_size: int, inner: int, bias: bool, side: Side) -> None:
+    weights = Weights(kernels, heads, heads * head_size, inner, "gelu", bias, side)
+    for call in (Call(), Call(lengths=(1,)), Call(chosen=(0, 8, 1, 0, 20, 32, 0)), Call(causal=True, window=5)):
+        found = whole(weights, call, side)
+        assert np.isfinite(found).all()
+        assert (found == parts(weights, call)).all()
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_every_activation(kernels: Kernels, activation: str | None) -> None:
+    weights = Weights(kernels, 2, 24, 70, activation)
+    assert (whole(weights, Call()) == parts(weights, Call())).all()
+
+
+@pytest.mark.parametrize("inner", [300, 3100, 5000])
+def test_more_rows_than_a_block(kernels: Kernels, inner: int) -> None:
+    weights, call = Weights(kernels, 2, 24, inner, "gelu"), Call(lengths=(130, 7, 299, 300))
+    assert (whole(weights, call) == parts(weights, call)).all()
+
+
+def test_no_rows(kernels: Kernels) -> None:
+    assert whole(Weights(kernels, 2, 24, 70), Call(lengths=())).shape == (0, 24)
