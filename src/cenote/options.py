@@ -194,7 +194,7 @@ def length_of(truncate_prompt_tokens: int | None, truncation_side: str | None, m
         raise BadInput(f"truncation_side={truncation_side!r}.", allowed="It is left or right.", param="truncation_side")
     side = cast(Literal["left", "right"], truncation_side or "right")
     if truncate_prompt_tokens is None:
-        return replace(default, side=side)
+        return default if side == default.side else replace(default, side=side)
     wanted = truncate_prompt_tokens
     if wanted > max_len:
         # Two sentences of the reference: its server says the first, its offline API the second.

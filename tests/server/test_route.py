@@ -6,9 +6,12 @@ import httpx
 import msgspec
 import orjson
 import pytest
+from starlette.requests import Request
+from starlette.responses import Response
 
 from cenote.errors import ModelNotFound
 from cenote.server import bodies, refusals
+from cenote.server.app import Places
 from cenote.server.dialect import OPENAI, OPS, VLLM, Dialect, Failure
 from cenote.server.refusals import Refusal
 from cenote.server.route import Dialects, Route, by_header, by_place
@@ -104,3 +107,24 @@ def test_the_only_model_answers_to_every_name_where_that_is_wanted(guarded: Serv
     answer = httpx.post(f"{guarded.url}/v1/embeddings", json=body, headers={"x-api-key": KEY})
     assert answer.status_code == 200
     assert answer.json()["model"] == "text-embedding-3-large"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "found"),
+    [
+        ("GET", "/exact", "at once"),
+        ("GET", "/exact/", "by pattern"),
+        ("HEAD", "/exact", "by pattern"),
+        ("POST", "/exact", "by pattern"),
+        ("GET", "/mounted/exact", "by pattern"),
+    ],
+)
+async def test_a_method_and_a_path_that_stand_in_the_table_need_no_pattern(method: str, path: str, found: str) -> None:
+    async def endpoint(request: Request) -> Response:
+        return Response(headers={"x-found": "at once", "x-path": request.url.path})
+
+    app = Places(Response(headers={"x-found": "by pattern"}), {("GET", "/exact"): endpoint})
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://here") as client:
+        response = await client.request(method, path)
+    assert response.headers["x-found"] == found
+    assert response.headers.get("x-path") == ("/exact" if found == "at once" else None)

@@ -70,7 +70,7 @@ async def _answer(door: Door, request: Request, body: PromptFields) -> Response:
     head = replies.head("classify", request, body.model or engine.name)
     size = sum(row.nbytes for row in outcome.rows)
     response = await calls.aside(size, lambda: replies.listed(head, _data(outcome, classifier.labels), outcome))
-    response.headers.update(calls.timing_headers(request, outcome) | notes.headers())
+    replies.tell(response, calls.timing_headers(request, outcome) | notes.headers())
     return response
 
 

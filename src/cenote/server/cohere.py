@@ -195,7 +195,7 @@ async def _embed(
     }
     size = found.num_bytes + sum(map(len, texts))
     response = await calls.aside(size, replies.as_json, answer)
-    response.headers.update(calls.timing_headers(request, found.outcome) | calls.model_headers(engine))
+    replies.tell(response, calls.timing_headers(request, found.outcome) | calls.model_headers(engine))
     return response
 
 

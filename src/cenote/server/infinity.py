@@ -145,7 +145,7 @@ async def rerank(door: Door, request: Request, body: InfinityRerankRequest) -> R
     head = replies.head("infinity", request, name or done.engine.name)
     answer = {**head, "object": "rerank", "results": results, "usage": usage(done.outcome.num_tokens)}
     response = await calls.aside(sum(map(len, documents)), replies.as_json, answer)
-    response.headers.update(done.headers)
+    replies.tell(response, done.headers)
     return response
 
 
@@ -169,7 +169,7 @@ async def classes(door: Door, request: Request, body: InfinityClassifyRequest) -
         return replies.as_json({**head, "object": "classify", "data": data, "usage": usage(outcome.num_tokens)})
 
     response = await calls.aside(sum(row.nbytes for row in outcome.rows), written)
-    response.headers.update(calls.timing_headers(request, outcome))
+    replies.tell(response, calls.timing_headers(request, outcome))
     return response
 
 

@@ -197,7 +197,7 @@ async def _listed(
         "data": [{"object": "embedding", "index": index, key: part} for index, part in enumerate(parts)],
     }
     response = await calls.aside(found.num_bytes, replies.as_json, answer)
-    response.headers.update(found.headers(request, notes))
+    replies.tell(response, found.headers(request, notes))
     return response
 
 

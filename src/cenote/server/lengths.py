@@ -42,7 +42,7 @@ def of_arrays(body: LengthFields, task: str, recipe: Recipe, on_long: OnLong | N
         length = _asked(body, length, task, recipe, most)
     elif body.span_unit is not None:
         raise BadInput("The request has span_unit and no spans.", fix="Send both.", param="span_unit")
-    return replace(length, limit=most) if length.limit is None else length
+    return replace(length, limit=most) if length.limit is None and most is not None else length
 
 
 def said(body: LengthFields) -> bool:

@@ -141,7 +141,7 @@ async def embeddings(door: Door, request: Request, body: LlamaEmbeddingRequest) 
         return replies.as_json([{"index": at, "embedding": row[None]} for at, row in enumerate(arrays.numbers(rows))])
 
     response = await calls.aside(found.num_bytes, written)
-    response.headers.update(found.headers(request, Notes()))
+    replies.tell(response, found.headers(request, Notes()))
     return response
 
 

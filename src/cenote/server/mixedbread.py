@@ -160,7 +160,7 @@ async def embeddings(door: Door, request: Request, body: MixedbreadEmbeddingRequ
         "dimensions": len(found.outcome.rows[0]),
     }
     response = await calls.aside(found.num_bytes, replies.as_json, answer)
-    response.headers.update(found.headers(request, notes))
+    replies.tell(response, found.headers(request, notes))
     return response
 
 
@@ -191,7 +191,7 @@ async def rerank(door: Door, request: Request, body: MixedbreadRerankRequest) ->
         "return_input": body.return_input,
     }
     response = await calls.aside(sum(map(len, texts)), replies.as_json, answer)
-    response.headers.update(done.headers)
+    replies.tell(response, done.headers)
     return response
 
 

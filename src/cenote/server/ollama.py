@@ -206,7 +206,7 @@ async def _reply(request: Request, answer: dict[str, Any], engine: Engine, outco
     size = sum(row.nbytes for row in outcome.rows) if outcome else 0
     response = await calls.aside(size, replies.as_json, answer)
     if outcome:
-        response.headers.update(calls.timing_headers(request, outcome) | calls.model_headers(engine))
+        replies.tell(response, calls.timing_headers(request, outcome) | calls.model_headers(engine))
     return response
 
 

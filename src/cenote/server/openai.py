@@ -99,7 +99,7 @@ async def _embeddings(door: Door, request: Request, body: EmbeddingRequest, on_l
         told = lengths.each_told(body, outcome)
     head = replies.head("embd", request, body.model or engine.name)
     response = await replies.rows(head, outcome, body, "embedding", "embedding", told)
-    response.headers.update(calls.timing_headers(request, outcome) | notes.headers() | calls.model_headers(engine))
+    replies.tell(response, calls.timing_headers(request, outcome) | notes.headers() | calls.model_headers(engine))
     return response
 
 

@@ -124,7 +124,7 @@ async def _answer(door: Door, request: Request, body: PoolingRequest) -> Respons
         response = await calls.aside(size, lambda: replies.listed(head, _sparse(outcome, engine), outcome, told))
     else:
         response = await replies.rows(head, outcome, body, "pooling", "data", told)
-    response.headers.update(calls.timing_headers(request, outcome) | notes.headers() | calls.model_headers(engine))
+    replies.tell(response, calls.timing_headers(request, outcome) | notes.headers() | calls.model_headers(engine))
     return response
 
 

@@ -76,6 +76,11 @@ def as_json(answer: Any) -> Response:
     return Response(orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY), media_type=JSON)
 
 
+def tell(response: Response, headers: Mapping[str, str]) -> None:
+    """Add `headers`, in lower case, none of which `response` has: Starlette's own way looks for each among all."""
+    response.raw_headers += [(name.encode("ascii"), value.encode("latin-1")) for name, value in headers.items()]
+
+
 def _octets(first: Mapping[str, Any], outcome: Outcome, body: ArrayFields, told: Told) -> Response:
     content, places = arrays.joined(outcome.rows, body.embed_dtype, body.endianness)
     headers = {}

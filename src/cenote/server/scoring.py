@@ -201,7 +201,7 @@ async def answer_score(door: Door, request: Request, body: ScoreRequest) -> Resp
         {"index": index, "object": "score", "score": value} for index, value in enumerate(done.scores.scores.tolist())
     ]
     response = replies.listed(replies.head("score", request, body.model or done.engine.name), data, done.outcome)
-    response.headers.update(done.headers)
+    replies.tell(response, done.headers)
     return response
 
 
@@ -211,7 +211,7 @@ async def answer_rerank(door: Door, request: Request, body: RerankRequest, lengt
     model = body.model or done.engine.name
     size = sum(map(len, documents))
     response = await calls.aside(size, lambda: _ranking(replies.head("score", request, model), body, documents, done))
-    response.headers.update(done.headers)
+    replies.tell(response, done.headers)
     return response
 
 

@@ -289,7 +289,7 @@ async def respond(answered: Answered) -> Response:
     """The answer as JSON."""
     size = sum(row.nbytes for row in answered.outcome.rows)
     response = await calls.aside(size, replies.as_json, answered.value)
-    response.headers.update(answered.headers)
+    replies.tell(response, answered.headers)
     return response
 
 

@@ -205,7 +205,7 @@ async def _listed(
         "usage": {"total_tokens": found.outcome.num_tokens},
     }
     response = await calls.aside(found.num_bytes, replies.as_json, answer)
-    response.headers.update(found.headers(request, notes))
+    replies.tell(response, found.headers(request, notes))
     return response
 
 
@@ -230,7 +230,7 @@ async def rerank(door: Door, request: Request, body: VoyageRerankRequest) -> Res
         "usage": {"total_tokens": done.outcome.num_tokens},
     }
     response = await calls.aside(sum(map(len, documents)), replies.as_json, answer)
-    response.headers.update(done.headers)
+    replies.tell(response, done.headers)
     return response
 
 
