@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, Literal, TypeVar, overload
 
-from . import options, plugged, prompting, uses
+from . import options, pieces, plugged, prompting, uses
 from .answers import (
     as_array,
     check_output,
@@ -43,6 +43,9 @@ from .uses.zero_shot import TEMPLATE, ZeroShot
 from .vectors import PIECE, PIECES_AHEAD, Output
 
 T = TypeVar("T")
+
+_FEW_BYTES = 64 * 1024
+"""What is done with less than so many bytes of rows takes no longer than going to another thread and back."""
 
 
 class AsyncLLM:
@@ -101,7 +104,7 @@ class AsyncLLM:
         check_output(output)
         options.check_served("embed", self.recipe)
         check(precision)
-        started = await _off_the_loop(Started.cancel, self._llm.start, prompts, "embed", **more)
+        started = await self._start(prompts, "embed", **more)
         outcome = await self._in_precision(started, precision)
         return as_array(outcome) if output == "numpy" else embedding_outputs(outcome)
 
@@ -192,7 +195,7 @@ class AsyncLLM:
         how = entities.Options(aggregation, ignore_labels)
         planned, started = await self._planned(self._llm.start_entities, texts, how, **more)
         tokenizer, outcome = self._llm.engine.tokenizer, await started.outcome()
-        found = await asyncio.to_thread(entities.finish, self.recipe, tokenizer, planned, outcome.rows)
+        found = await _aside(outcome, entities.finish, self.recipe, tokenizer, planned, outcome.rows)
         return found[0] if isinstance(texts, str) else found
 
     @overload
@@ -255,8 +258,15 @@ class AsyncLLM:
         return score.ranking(scores, documents, top_n, min_score)
 
     async def _run(self, *args: Any, **more: Any) -> Outcome:
-        started = await _off_the_loop(Started.cancel, self._llm.start, *args, **more)
+        started = await self._start(*args, **more)
         return await started.outcome()
+
+    async def _start(self, prompts: Any, *args: Any, **more: Any) -> Started:
+        if _are_few(prompts):
+            with self._llm.engine.held_idle() as idle:
+                if idle:  # there is room, so that nothing blocks the loop
+                    return self._llm.start(prompts, *args, **more)
+        return await _off_the_loop(Started.cancel, self._llm.start, prompts, *args, **more)
 
     async def _plugged(self, data: Any, pooling_params: Params, how: dict[str, Any]) -> Any:
         plugin, start = plugged.served(self._llm.io_plugin), self._llm.start_plugged
@@ -269,6 +279,8 @@ class AsyncLLM:
 
     async def _in_precision(self, started: Started, precision: Precision) -> Outcome:
         outcome = await started.outcome()
+        if precision == "float32":
+            return outcome
         # The first one-byte vectors wait for the sample.
         return await asyncio.to_thread(in_precision, self._llm.engine, started.params, outcome, precision)
 
@@ -278,7 +290,7 @@ class AsyncLLM:
     async def _score(self, *args: Any, **more: Any) -> tuple[Plan, Outcome, Scores]:
         planned, started = await self._planned(self._llm.start_score, *args, **more)
         outcome = await started.outcome()
-        return planned, outcome, await asyncio.to_thread(score.finish, self.recipe, planned, outcome)
+        return planned, outcome, await _aside(outcome, score.finish, self.recipe, planned, outcome)
 
     def close(self) -> None:
         """Stop the threads. The weights go with this object."""
@@ -289,6 +301,21 @@ class AsyncLLM:
 
     async def __aexit__(self, *_: object) -> None:
         self.close()
+
+
+def _are_few(prompts: Any) -> bool:
+    """Whether prompts are texts which are handed in sooner than another thread begins to."""
+    texts = [prompts] if isinstance(prompts, str) else prompts
+    if not isinstance(texts, list) or len(texts) > pieces.FEW_INPUTS:
+        return False
+    return all(isinstance(text, str) for text in texts) and pieces.are_few(texts)
+
+
+async def _aside(outcome: Outcome, work: Callable[..., T], *args: Any) -> T:
+    """Do `work` on the rows of an outcome here where they are few, else in a thread."""
+    if sum(row.nbytes for row in outcome.rows) < _FEW_BYTES:
+        return work(*args)
+    return await asyncio.to_thread(work, *args)
 
 
 async def _off_the_loop(give_up: Callable[[T], object], function: Callable[..., T], *args: Any, **more: Any) -> T:

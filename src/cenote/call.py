@@ -138,18 +138,31 @@ class Call:
         Raises:
             CenoteError: Whatever the call ended with; `Cancelled` where it was cancelled by someone else.
         """
-        waiter = asyncio.wrap_future(self.future)
+        loop = asyncio.get_running_loop()
+        ended = loop.create_future()  # not the call's own, so that whoever cancels it is the one who waits
+
+        def wake() -> None:
+            if not ended.done():
+                ended.set_result(None)
+
+        def notice(_: object) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(wake)
+
+        self.future.add_done_callback(notice)
+        remaining_s = self.remaining_s()
+        timer = None if remaining_s is None else loop.call_later(remaining_s, self.expire)
         try:
-            done, _ = await asyncio.wait({waiter}, timeout=self.remaining_s())
-            if not done:
-                self.expire()
-                await asyncio.wait({waiter})
+            await ended
         except asyncio.CancelledError:
-            waiter.cancel()
+            self.cancel()
             raise
-        if waiter.cancelled():
+        finally:
+            if timer is not None:
+                timer.cancel()
+        if self.future.cancelled():
             raise self._cancelled()
-        return waiter.result()
+        return self.future.result()
 
     def finished(self, outcome: Outcome) -> Outcome:
         """`outcome`, as `Work.outcome` gave it, with the options of this call applied to its rows.

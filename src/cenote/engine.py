@@ -9,6 +9,7 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from . import pieces, tasks
@@ -364,10 +365,12 @@ class Engine:
 
     # What the registry asks.
 
-    @property
-    def num_open(self) -> int:
-        """Calls that have not ended."""
-        return len(self._calls)
+    @contextmanager
+    def held_idle(self) -> Iterator[bool]:
+        """Whether nothing is done for any model; if so, it stays so inside, for a moment, and `submit` never waits."""
+        self._shared.check_not_forked(self.name)
+        with self._shared.work:
+            yield self._shared.num_open == 0
 
     def snapshot(self) -> Snapshot:
         """All counters of this model, now."""

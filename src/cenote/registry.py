@@ -181,9 +181,7 @@ class Registry:
         self._draining = True
         self._refuse("is shutting down")
         with self._shared.room:
-            return self._shared.room.wait_for(
-                lambda: not any(engine.num_open for engine in self.engines()), max(0.0, ends_s - time.monotonic())
-            )
+            return self._shared.room.wait_for(lambda: self._shared.num_open == 0, max(0.0, ends_s - time.monotonic()))
 
     def close(self) -> None:
         """End what still waits with `Unavailable`, and stop the threads. Repeatable."""

@@ -48,4 +48,4 @@ def test_options_that_are_none_are_named(embedder: LLM) -> None:
 def test_a_refused_side_leaves_nothing_running(embedder: LLM) -> None:
     with pytest.raises(BadInput):
         embedder.score(["a " * 30] * 40, ["b"] * 39 + [LONG], use_tqdm=False)
-    assert embedder.engine.num_open == 0
+    assert embedder.engine.snapshot().open_calls == 0

@@ -81,6 +81,21 @@ async def test_running_requests_count_as_load(client: httpx.AsyncClient, registr
     assert (await client.get("/load")).json() == {"server_load": 0}
 
 
+async def test_a_short_request_is_answered_while_another_is_stuck(
+    client: httpx.AsyncClient, registry: Registry
+) -> None:
+    runner = registry.get().runner
+    assert isinstance(runner, FaultyRunner)
+    before = (await embed(client, 9, 10)).json()["data"]
+    held = asyncio.create_task(embed(client, WAITS))
+    await asyncio.to_thread(runner.wait_until_waiting)
+    beside = await asyncio.wait_for(embed(client, 9, 10), PATIENCE_S)
+    assert beside.json()["data"] == before
+    assert not held.done()
+    runner.gate.set()
+    assert (await asyncio.wait_for(held, PATIENCE_S)).status_code == 200
+
+
 async def test_unforeseen_errors_do_not_leak(
     client: httpx.AsyncClient, registry: Registry, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

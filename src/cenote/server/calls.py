@@ -33,6 +33,9 @@ TIMEOUT_HEADER = "x-request-timeout-ms"
 BULK_INPUTS = 512
 """A request of so many inputs lets others go first, unless its priority is below 0."""
 
+_UNWATCHED_S = 0.05
+"""Only after so long is a client watched for going away: a short request is done sooner, and watching is not free."""
+
 _NO_CACHE = frozenset(("no-cache", "no-store"))
 """Values of the request header `Cache-Control` that keep a request out of the cache of rows."""
 
@@ -113,16 +116,45 @@ async def finish(request: Request, started: Started) -> Outcome:
     Raises:
         CenoteError: Whatever a call ended with; `Cancelled` when the client closed its connection.
     """
-    work = asyncio.ensure_future(started.outcome())
-    gone = asyncio.ensure_future(_closed(request))
+    client = _Client(request, started)
+    timer = asyncio.get_running_loop().call_later(_UNWATCHED_S, client.watch)
     try:
-        await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if not work.done():
-            raise Cancelled("The client closed the connection before the answer was ready.")
-        return work.result()
+        return await started.outcome()
+    except Cancelled:
+        if client.is_gone:
+            raise Cancelled("The client closed the connection before the answer was ready.") from None
+        raise
     finally:
-        gone.cancel()
-        work.cancel()
+        timer.cancel()
+        client.unwatch()
+
+
+class _Client:
+    """Who waits for an answer; when it closes its connection, its calls are cancelled.
+
+    Attributes:
+        is_gone: Whether that happened.
+    """
+
+    def __init__(self, request: Request, started: Started) -> None:
+        self.is_gone = False
+        self._request, self._started = request, started
+        self._watching: asyncio.Task[None] | None = None
+
+    def watch(self) -> None:
+        """Look out for the end of the connection."""
+        self._watching = asyncio.create_task(self._watch())
+
+    def unwatch(self) -> None:
+        """Look no more."""
+        if self._watching is not None:
+            self._watching.cancel()
+
+    async def _watch(self) -> None:
+        while (await self._request.receive())["type"] != "http.disconnect":
+            pass
+        self.is_gone = True
+        self._started.cancel()
 
 
 async def aside(size: int, work: Callable[..., T], *args: Any) -> T:
@@ -195,8 +227,3 @@ def _deadline_s(request: Request) -> float | None:
             param=TIMEOUT_HEADER,
         )
     return int(given) / 1e3
-
-
-async def _closed(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
