@@ -122,6 +122,30 @@ INLINE const int8_t *panel_at(const int8_t *panels, ptrdiff_t col, ptrdiff_t dep
 // The bits of |v|: as integers they are in the order of the numbers, infinity and NaN greatest.
 INLINE VI i_size(V v) { return i_and(i_bits(v), i_all(0x7fffffff)); }
 
+// Rows whose codes are held at once.
+#define BLOCK 48
+
+// Codes of rows, each padded to a multiple of 4, and 64 bytes of room behind them. A value of a row is about
+// `scale * (code - zero)`.
+typedef struct {
+    uint8_t *codes;
+    float scales[BLOCK];
+    int32_t zeros[BLOCK];
+} Codes;
+
+typedef struct {
+    const int8_t *panels;
+    const int32_t *sums;  // of the codes of each column
+    const float *scales;
+    const float *bias;
+    ptrdiff_t depth, width;  // of the weight; both padded in `panels`, the width in the others too
+    ptrdiff_t activation;
+} Weight;
+
+// At most BLOCK rows to codes; and `activation(codes * weight + bias)`.
+void JOINED(int8_codes, ISA)(Codes *codes, const float *rows, ptrdiff_t step, ptrdiff_t num, ptrdiff_t size);
+void JOINED(int8_times, ISA)(float *out, ptrdiff_t step, const Codes *codes, const Weight *weight, ptrdiff_t num);
+
 INLINE ptrdiff_t padded_to(ptrdiff_t size, ptrdiff_t whole) { return (size + whole - 1) / whole * whole; }
 
 #endif

@@ -4,9 +4,6 @@
 #include "../functions.h"
 #include "../int8.h"
 
-// Rows whose codes are held at once.
-#define BLOCK 48
-
 // Codes of one row, `padded` (a multiple of 4 and at least `size`) of them, and W - 1 bytes of room behind; returns the
 // scale, which is NaN where the row has NaN or infinity. A value is about `scale * (code - zero)`.
 INLINE float row_codes(uint8_t *codes, int32_t *zero, const float *row, ptrdiff_t size, ptrdiff_t padded) {
@@ -42,15 +39,6 @@ INLINE V activated(V x, int activation) {
         default: return x;
     }
 }
-
-typedef struct {
-    const int8_t *panels;
-    const int32_t *sums;  // of the codes of each column
-    const float *scales;
-    const float *bias;
-    ptrdiff_t depth, width;  // of the weight; both padded in `panels`, the width in the others too
-    int activation;
-} Weight;
 
 // One tile: `num` rows of codes times COLS columns from `col` on.
 INLINE void tile(int num, float *out, ptrdiff_t step, const uint8_t *codes, const float *scales, const int32_t *zeros,
@@ -98,35 +86,50 @@ INLINE void tiles(int num, float *out, ptrdiff_t step, const uint8_t *codes, con
 }
 
 // The product of a block of rows; tiles share the rows evenly, as one of few rows waits for its own sums.
-INLINE void block(float *out, ptrdiff_t step, const uint8_t *codes, const float *scales, const int32_t *zeros,
-                  const Weight *weight, ptrdiff_t num, int activation) {
+INLINE void block(float *out, ptrdiff_t step, const Codes *codes, const Weight *weight, ptrdiff_t num, int activation) {
     const ptrdiff_t depth = padded_to(weight->depth, 4), count = (num + ROWS - 1) / ROWS;
     for (ptrdiff_t col = 0; col < weight->width; col += COLS)
         for (ptrdiff_t n = 0, row = 0; n < count; n++) {
             const ptrdiff_t next = num * (n + 1) / count;
-            tiles((int)(next - row), out + row * step, step, codes + row * depth, scales + row, zeros + row, weight,
-                  col, activation);
+            tiles((int)(next - row), out + row * step, step, codes->codes + row * depth, codes->scales + row,
+                  codes->zeros + row, weight, col, activation);
             row = next;
         }
 }
 
-// `activation(rows * weight + bias)`. `codes` has room for BLOCK rows and 64 bytes.
+// Each in a function of its own, or the compiler runs out of registers for the sums.
+#define BLOCK_OF(name, activation)                                                                             \
+    static __attribute__((noinline)) void name(float *out, ptrdiff_t step, const Codes *codes, const Weight *weight, \
+                                               ptrdiff_t num) {                                                \
+        block(out, step, codes, weight, num, activation);                                                      \
+    }
+BLOCK_OF(plain_block, NONE)
+BLOCK_OF(gelu_block, GELU)
+BLOCK_OF(other_block, weight->activation)
+
+void JOINED(int8_codes, ISA)(Codes *codes, const float *rows, ptrdiff_t step, ptrdiff_t num, ptrdiff_t size) {
+    const ptrdiff_t padded = padded_to(size, 4);
+    for (ptrdiff_t row = 0; row < num; row++)
+        codes->scales[row] = row_codes(codes->codes + row * padded, codes->zeros + row, rows + row * step, size, padded);
+}
+
+void JOINED(int8_times, ISA)(float *out, ptrdiff_t step, const Codes *codes, const Weight *weight, ptrdiff_t num) {
+    switch (weight->activation) {
+        case GELU: gelu_block(out, step, codes, weight, num); break;
+        case NONE: plain_block(out, step, codes, weight, num); break;
+        default: other_block(out, step, codes, weight, num);
+    }
+}
+
+// `activation(rows * weight + bias)`. `room` is that of the codes of BLOCK rows.
 KERNEL(int8_linear)
-(float *out, uint8_t *codes, const float *rows, const int8_t *panels, const int32_t *sums, const float *weight_scales,
+(float *out, uint8_t *room, const float *rows, const int8_t *panels, const int32_t *sums, const float *weight_scales,
  const float *bias, ptrdiff_t num, ptrdiff_t depth, ptrdiff_t width, ptrdiff_t rows_step, int activation) {
     const Weight weight = {panels, sums, weight_scales, bias, depth, width, activation};
-    const ptrdiff_t padded = padded_to(depth, 4);
-    float scales[BLOCK];
-    int32_t zeros[BLOCK];
+    Codes codes = {.codes = room};
     for (ptrdiff_t first = 0; first < num; first += BLOCK) {
         const ptrdiff_t some = num - first < BLOCK ? num - first : BLOCK;
-        for (ptrdiff_t row = 0; row < some; row++)
-            scales[row] = row_codes(codes + row * padded, zeros + row, rows + (first + row) * rows_step, depth, padded);
-        float *to = out + first * width;
-        switch (activation) {
-            case GELU: block(to, width, codes, scales, zeros, &weight, some, GELU); break;
-            case NONE: block(to, width, codes, scales, zeros, &weight, some, NONE); break;
-            default: block(to, width, codes, scales, zeros, &weight, some, activation);
-        }
+        JOINED(int8_codes, ISA)(&codes, rows + first * rows_step, rows_step, some, depth);
+        JOINED(int8_times, ISA)(out + first * width, width, &codes, &weight, some);
     }
 }

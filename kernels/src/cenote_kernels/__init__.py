@@ -41,10 +41,13 @@ SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
     # out, room, queries, keys, values, spans, number of sequences, heads, their size, steps between queries and between
     # keys, scale
     "int8_attention": (_P, _P, _P, _P, _P, _P, _I, _I, _I, _I, _I, _F),
+    # layer (see `csrc/kernels/int8_layer.c`), out, rows, chosen rows or 0, number of rows of out, eps, scale, spans,
+    # number of sequences; not 0 where memory is missing
+    "int8_layer": (_P, _P, _P, _P, _I, _F, _F, _P, _I),
 }
 """Name of a function -> types of its arguments; the sources in `csrc` say what they are."""
 
-_CAN_FAIL: Final = ("attend", "encoder_layer")
+_CAN_FAIL: Final = ("attend", "encoder_layer", "int8_layer")
 
 
 class Kernels:
@@ -65,6 +68,7 @@ class Kernels:
     int8_linear: Callable[..., None]
     int8_attention: Callable[..., None]
     int8_attention_room: Callable[..., None]
+    int8_layer: Callable[..., int]
 
     def __init__(self, isa: str) -> None:
         self.isa = isa

@@ -128,6 +128,7 @@ class Block(nn.Module):
         self.query: Linear | None = None
         self.key_value: Linear | None = None
         self._whole: EncoderLayer | None = None
+        self._whole_int8: int8.Int8Layer | None = None
 
     def split(self) -> None:
         """Compute the queries of wanted rows alone from now on; after loading and before `prepare`.
@@ -145,25 +146,30 @@ class Block(nn.Module):
         for linear in linears:
             if linear is not None:
                 linear.prepare()
+        norms, activation = (self.attention_norm, self.norm), self.inner.up.activation
+        there = [linear is not None for linear in linears]
         weights = [None if linear is None else linear.packed for linear in linears]
-        if any(linear is not None and weight is None for linear, weight in zip(linears, weights, strict=True)):
-            return
-        norms = [Weight(norm.weight, norm.bias) for norm in (self.attention_norm, self.norm)]
-        self._whole = EncoderLayer(
-            self.kernels,
-            [*weights, *norms],
-            eps=self.norm.eps,
-            heads=self.num_heads,
-            activation=self.inner.up.activation,
-        )
+        products = [None if linear is None else linear.int8_product for linear in linears]
+        if [weight is not None for weight in weights] == there:
+            of_norms = [Weight(norm.weight, norm.bias) for norm in norms]
+            self._whole = EncoderLayer(
+                self.kernels, [*weights, *of_norms], eps=self.norm.eps, heads=self.num_heads, activation=activation
+            )
+        elif [product is not None for product in products] == there:
+            self._whole_int8 = int8.Int8Layer(
+                self.kernels, products, norms, heads=self.num_heads, activation=activation
+            )
 
     def forward(
         self, hidden_TD: Tensor, bounds: Bounds, rule: Rule, rows_Q: Tensor | None, own_T: PerRow = NOTHING
     ) -> Tensor:
         """`[T, D]` to `[Q, D]`: the rows `rows_Q`, or all of them. Keys and values are those of all tokens."""
-        if self._whole is not None and own_T is NOTHING and bounds.key_rows_T is None and why_not_kernels(rule) is None:
+        plain = own_T is NOTHING
+        if self._whole is not None and plain and bounds.key_rows_T is None and why_not_kernels(rule) is None:
             chosen_QD = None if rows_Q is None else hidden_TD[rows_Q]
             return self._whole(hidden_TD, chosen_QD, bounds, scale=rule.scale, causal=rule.causal, window=rule.window)
+        if self._whole_int8 is not None and plain and int8.why_not_attend(rule, bounds) is None:
+            return self._whole_int8(hidden_TD, None if rows_Q is None else hidden_TD[rows_Q], bounds, rule)
         attended_QD, own_Q = self.attended(hidden_TD, bounds, rule, rows_Q, own_T)
         hidden_QD = self.added(attended_QD, hidden_TD if rows_Q is None else hidden_TD[rows_Q])
         return self.norm.forward(self.inner(hidden_QD, own_Q.chosen), hidden_QD)

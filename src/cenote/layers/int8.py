@@ -8,6 +8,7 @@ depend on its batch. Our own kernels multiply where there are any, else oneDNN t
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -68,6 +69,10 @@ class Int8Product(nn.Module):
             out_TN = torch.addcmul(self.bias_N, sums_TN.float().mul_(scale_T1), self.scale_N)
         return out_TN.view(*x.shape[:-1], -1)
 
+    def record(self, activation: str | None = None) -> list[int]:
+        """What the kernels read as a `Weight`."""
+        return [*self._addresses, self.depth, self.num_out, ACTIVATIONS[activation]]
+
     def _by_kernels(self, kernels: Kernels, rows_TK: Tensor, activation: str | None) -> Tensor:
         rows_TK = rows_TK if rows_TK.stride(1) == 1 else rows_TK.contiguous()
         out_TN = torch.empty(len(rows_TK), self.num_out)
@@ -84,6 +89,71 @@ class Int8Product(nn.Module):
             ACTIVATIONS[activation],
         )
         return out_TN
+
+
+class Int8Layer:
+    """A layer of a plain encoder in one call: attention, then a feed-forward, each added to its input and normalised.
+
+    Its results are those of the same products, attention and norms one after another, bit for bit.
+
+    Args:
+        kernels: Whose.
+        products: Those that make queries, keys and values of all rows, queries of some rows and keys and values for
+            them (two None where that is never asked), out of the attention, into the feed-forward and out of it.
+        norms: After the attention and after the feed-forward, with one epsilon.
+        heads: Of the attention; all are as wide as the rows.
+        activation: Of the feed-forward.
+    """
+
+    def __init__(
+        self,
+        kernels: Kernels,
+        products: Sequence[Int8Product | None],
+        norms: Sequence[nn.LayerNorm],
+        *,
+        heads: int,
+        activation: str | None,
+    ) -> None:
+        self._kept = products, norms
+        *_, up, down = products
+        assert up is not None
+        assert down is not None
+        chosen = [None] * 4 + [activation, None]
+        numbers = [
+            number
+            for product, of_it in zip(products, chosen, strict=True)
+            for number in ([0] * 7 if product is None else product.record(of_it))
+        ]
+        for norm in norms:
+            numbers += [norm.weight.data_ptr(), norm.bias.data_ptr()]
+        numbers += [up.depth, heads]
+        self._layer = (ctypes.c_int64 * len(numbers))(*numbers)
+        self._address, self._function = ctypes.addressof(self._layer), kernels.functions.int8_layer
+        self._eps, self._scale = norms[0].eps, (up.depth // heads) ** -0.5
+
+    def __call__(self, hidden_TD: Tensor, chosen_QD: Tensor | None, bounds: Bounds, rule: Rule) -> Tensor:
+        """`[T, D]` to the same, or for those rows of it that are chosen, `[Q, D]`; where `why_not_attend` is None.
+
+        Raises:
+            MemoryError: There is none for the rows inside the layer.
+        """
+        hidden_TD = hidden_TD.contiguous()
+        given_QD = hidden_TD if chosen_QD is None else chosen_QD.contiguous()
+        out_QD = torch.empty_like(given_QD)
+        failed = self._function(
+            self._address,
+            out_QD.data_ptr(),
+            hidden_TD.data_ptr(),
+            0 if chosen_QD is None else given_QD.data_ptr(),
+            len(given_QD),
+            self._eps,
+            self._scale if rule.scale is None else rule.scale,
+            bounds.spans.ctypes.data,
+            len(bounds.spans),
+        )
+        if failed:
+            raise MemoryError(f"No memory for the layer of {len(hidden_TD)} rows.")
+        return out_QD
 
 
 def attend(

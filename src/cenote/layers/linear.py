@@ -114,6 +114,11 @@ class Linear(nn.Module):
         """What our own kernels multiply by, or None where others multiply; after `prepare`."""
         return None if self._panels is None else Weight(self._panels, self.bias)
 
+    @property
+    def int8_product(self) -> Int8Product | None:
+        """The product in int8, or None where it is another; after `prepare`."""
+        return self._int8
+
     def forward(self, x: Tensor, chosen: Tensor | None = None) -> Tensor:
         """`[..., in_features]` to `[..., out_features]`.
 
