@@ -15,18 +15,25 @@
 #define ROWS 6
 #endif
 
-// `sums[r][c] += rows[r] * panel`, for a number of rows that the compiler knows.
-INLINE void multiply(int num, V sums[ROWS][2], const float *rows, ptrdiff_t step, const float *panel, ptrdiff_t depth) {
+// `sums[r][c] += rows[r] * panel`, for a number of rows that the compiler knows; the second column only where `wide`.
+// Elements of a row lie `along` floats apart, rows of the panel `panel_step`.
+INLINE void multiply_apart(int num, int wide, V sums[ROWS][2], const float *rows, ptrdiff_t step, ptrdiff_t along,
+                           const float *panel, ptrdiff_t panel_step, ptrdiff_t depth) {
 #pragma GCC unroll 2
     for (ptrdiff_t k = 0; k < depth; k++) {
-        const V left = v_load(panel + k * COLS), right = v_load(panel + k * COLS + W);
+        const V left = v_load(panel + k * panel_step), right = wide ? v_load(panel + k * panel_step + W) : left;
 #pragma GCC unroll 16
         for (int r = 0; r < num; r++) {
-            const V x = v_all(rows[r * step + k]);
+            const V x = v_all(rows[r * step + k * along]);
             sums[r][0] = v_fma(x, left, sums[r][0]);
-            sums[r][1] = v_fma(x, right, sums[r][1]);
+            if (wide) sums[r][1] = v_fma(x, right, sums[r][1]);
         }
     }
+}
+
+// The same where both lie side by side.
+INLINE void multiply(int num, V sums[ROWS][2], const float *rows, ptrdiff_t step, const float *panel, ptrdiff_t depth) {
+    multiply_apart(num, 1, sums, rows, step, 1, panel, COLS, depth);
 }
 
 // Runs DO(n) for `num` rows, n being `num` as a constant.
@@ -61,5 +68,11 @@ INLINE void multiply(int num, V sums[ROWS][2], const float *rows, ptrdiff_t step
 #endif
 
 INLINE ptrdiff_t least(ptrdiff_t a, ptrdiff_t b) { return a < b ? a : b; }
+
+// `num` rows in as few parts as ROWS allows: how many go into each.
+INLINE ptrdiff_t evenly(ptrdiff_t num) {
+    const ptrdiff_t parts = (num + ROWS - 1) / ROWS;
+    return (num + parts - 1) / parts;
+}
 
 #endif

@@ -12,7 +12,7 @@ from cenote_kernels import Kernels
 from support.guarded import guarded
 
 SIZES = (1, 7, 8, 16, 31, 32, 33, 64, 128)
-LENGTHS = (1, 2, 5, 6, 7, 13, 14, 15, 16, 17, 29, 32, 33, 65)
+LENGTHS = (1, 2, 5, 6, 7, 13, 14, 15, 16, 17, 29, 32, 33, 64, 65, 127)
 HEADS = 2
 
 
@@ -68,14 +68,48 @@ def test_a_long_text(kernels: Kernels) -> None:
 
 
 @pytest.mark.parametrize("size", [7, 32, 64])
-def test_a_sequence_is_the_same_alone_and_among_others(kernels: Kernels, size: int) -> None:
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_sequence_is_the_same_alone_and_among_others(kernels: Kernels, size: int, causal: bool) -> None:
     qkv, starts = made(3, sum(LENGTHS), size), np.cumsum([0, *LENGTHS])
-    together = attend(kernels, qkv, LENGTHS, causal=True)
+    together = attend(kernels, qkv, LENGTHS, causal=causal)
     alone = [
-        attend(kernels, guarded(qkv[a : a + n].copy()), (n,), causal=True)
+        attend(kernels, guarded(qkv[a : a + n].copy()), (n,), causal=causal)
         for a, n in zip(starts[:-1], LENGTHS, strict=True)
     ]
     assert (together == np.concatenate(alone)).all()
+
+
+@pytest.mark.parametrize("size", [7, 32, 64])
+@pytest.mark.parametrize("length", [5, 16, 17, 40, 64, 65, 128, 129])
+def test_a_row_is_the_same_alone_and_among_others(kernels: Kernels, size: int, length: int) -> None:
+    qkv = made(6, length, size)
+    together = attend(kernels, qkv, (length,))
+    queries, keys, values = (qkv.ctypes.data + 4 * HEADS * size * part for part in range(3))
+    for first, count in ((0, 1), (length - 1, 1), (1, 4), (length // 3, length // 2)):
+        out, run = (
+            guarded(np.empty((count, HEADS * size), np.float32)),
+            np.array([0, 0, 1, count, length, length], np.int32),
+        )
+        step, index = qkv.strides[0], np.arange(first, first + count)
+        addresses = out.ctypes.data, queries + first * step, keys, values
+        shape = HEADS, HEADS, size, size**-0.5
+        assert not kernels.attend(
+            *addresses, *[step // 4] * 3, *shape, False, -1, index.ctypes.data, run.ctypes.data, 1
+        )
+        assert (out == together[first : first + count]).all()
+
+
+@pytest.mark.parametrize("length", [3, 20, 200])
+def test_heads_that_share_keys(kernels: Kernels, length: int) -> None:
+    size, heads = 32, 6
+    shared = made(7, length, size, heads)
+    shared[:, 1:] = shared[:, 1:, ::3].repeat(3, axis=2)
+    out, run = np.empty((length, heads * size), np.float32), np.array([0, 0, 1, length, length, length], np.int32)
+    few = np.ascontiguousarray(shared[:, 1:, ::3])
+    addresses = out.ctypes.data, shared.ctypes.data, few.ctypes.data, few.ctypes.data + 4 * 2 * size
+    steps = 3 * heads * size, 4 * size, 4 * size
+    assert not kernels.attend(*addresses, *steps, heads, 2, size, size**-0.5, False, -1, 0, run.ctypes.data, 1)
+    assert (out == attend(kernels, shared, (length,))).all()
 
 
 def test_great_scores_leave_one_key(kernels: Kernels) -> None:

@@ -2,11 +2,13 @@
 //
 // For each head of a sequence its keys are turned into panels, so that scores are products of tiles, and so are the
 // weighted sums of the values. All scores of a few query rows are held at once: memory is linear in the length. Every
-// sum has one order, so a sequence does not depend on its batch, nor a row on the rows beside it.
+// sum has one order, so a sequence does not depend on its batch, nor a row on the rows beside it. Short sequences take
+// the way of few_keys.h.
 
 #include <math.h>
 #include <stdlib.h>
 
+#include "../few_keys.h"
 #include "../functions.h"
 #include "../tile.h"
 #include "../transpose.h"
@@ -34,25 +36,6 @@ INLINE ptrdiff_t whole(ptrdiff_t n, ptrdiff_t of) { return (n + of - 1) / of * o
 
 // Between rows of scores; not a multiple of what the first-level cache can tell apart.
 INLINE ptrdiff_t scores_step(ptrdiff_t num_keys) { return whole(num_keys, COLS) + 16; }
-
-// `num` rows of one head to panels `[size, COLS]`, the last one filled with zeros.
-static void turn_keys(float *panels, const float *rows, ptrdiff_t step, ptrdiff_t num, ptrdiff_t size) {
-    for (ptrdiff_t first = 0; first < num; first += W) {
-        float *to = panels + first / COLS * COLS * size + first % COLS;
-        const float *from = rows + first * step;
-        const ptrdiff_t count = least(W, num - first);
-        for (ptrdiff_t k = 0; k < size; k += W) {
-            V v[W];
-            for (int i = 0; i < W; i++) v[i] = i < count ? v_load_some(from + i * step + k, mask_of(size - k)) : v_all(0);
-            transpose(v);
-            for (int i = 0; i < W && k + i < size; i++) v_store(to + (k + i) * COLS, v[i]);
-        }
-    }
-    if (num % COLS && num % COLS <= W) {
-        float *to = panels + num / COLS * COLS * size + W;
-        for (ptrdiff_t k = 0; k < size; k++) v_store(to + k * COLS, v_all(0));
-    }
-}
 
 // `num` rows of one head to panels `[num, COLS]`, filled with zeros to the right.
 static void copy_values(float *panels, const float *rows, ptrdiff_t step, ptrdiff_t num, ptrdiff_t size) {
@@ -175,9 +158,20 @@ static void attend_head(const Call *call, ptrdiff_t head, ptrdiff_t row, ptrdiff
 static void attend_seq(const Call *call, const Run *run, ptrdiff_t seq) {
     const ptrdiff_t key_row = run->key_start + seq * run->num_tokens, row = run->query_start + seq * run->query_len;
     const ptrdiff_t share = call->heads / call->key_heads;
+    if (0 < run->key_len && run->key_len <= FEW_KEYS && !call->causal && call->window < 0 && call->size % COLS == 0) {
+        const ptrdiff_t out_step = call->heads * call->size;
+        const Few few = {call->out + row * out_step,
+                         call->query + row * call->query_step,
+                         call->key + key_row * call->key_step,
+                         call->value + key_row * call->value_step,
+                         out_step, call->query_step, call->key_step, call->value_step,
+                         run->query_len, run->key_len, call->heads, share, call->size, call->scale};
+        attend_few_keys(&few, call->keys);
+        return;
+    }
     for (ptrdiff_t shared = 0; shared < call->key_heads; shared++) {
         const ptrdiff_t at = shared * call->size;
-        turn_keys(call->keys, call->key + key_row * call->key_step + at, call->key_step, run->key_len, call->size);
+        turn(call->keys, call->key + key_row * call->key_step + at, call->key_step, run->key_len, call->size);
         copy_values(call->values, call->value + key_row * call->value_step + at, call->value_step, run->key_len, call->size);
         for (ptrdiff_t head = shared * share; head < (shared + 1) * share; head++)
             attend_head(call, head, row, run->query_len, run->num_tokens - run->query_len, run->key_len);
@@ -196,8 +190,9 @@ __attribute__((visibility("default"))) int JOINED(attend, ISA)(
         if (all[i].key_len > longest) longest = all[i].key_len;
     const ptrdiff_t of_keys = whole(longest, COLS) * size, of_values = longest * whole(size, COLS);
     float *memory = NULL;
-    const size_t num = (size_t)(of_keys + of_values + ROWS * scores_step(longest));
-    if (posix_memalign((void **)&memory, 64, num * sizeof(float))) return 1;
+    ptrdiff_t num = of_keys + of_values + ROWS * scores_step(longest);
+    if (num < few_keys_room(size)) num = few_keys_room(size);
+    if (posix_memalign((void **)&memory, 64, (size_t)num * sizeof(float))) return 1;
     const Call call = {out, query, key, value, query_step, key_step, value_step, heads, key_heads, size, scale, causal,
                        window, positions, memory, memory + of_keys, memory + of_keys + of_values};
     for (ptrdiff_t i = 0; i < num_runs; i++)
