@@ -45,6 +45,9 @@ INLINE V v_where_less(V x, V y, V a, V b) { return _mm512_mask_mov_ps(b, _mm512_
 INLINE V v_abs(V v) { return _mm512_abs_ps(v); }
 // For each element the one of `table`, which has W, that the last four bits of `at` name.
 INLINE V v_picked(const float *table, V at) { return _mm512_permutexvar_ps(_mm512_castps_si512(at), v_load(table)); }
+INLINE V v_gather(const float *from, const int32_t at[W]) { return _mm512_i32gather_ps(_mm512_loadu_si512(at), from, 4); }
+// The lanes whose number has this bit.
+INLINE Mask lanes_with(int bit) { return (Mask)(bit == 8 ? 0xff00 : bit == 4 ? 0xf0f0 : bit == 2 ? 0xcccc : 0xaaaa); }
 
 #else
 
@@ -84,6 +87,13 @@ INLINE V v_scaled(V v, V n) {
 }
 INLINE V v_where_less(V x, V y, V a, V b) { return _mm256_blendv_ps(b, a, _mm256_cmp_ps(x, y, _CMP_LT_OQ)); }
 INLINE V v_abs(V v) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), v); }
+INLINE V v_gather(const float *from, const int32_t at[W]) {
+    return _mm256_i32gather_ps(from, _mm256_loadu_si256((const __m256i *)at), 4);
+}
+INLINE Mask lanes_with(int bit) {
+    const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), one = _mm256_set1_epi32(bit);
+    return _mm256_cmpeq_epi32(_mm256_and_si256(lanes, one), one);
+}
 
 #endif
 #endif

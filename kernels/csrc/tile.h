@@ -67,6 +67,23 @@ INLINE void multiply(int num, V sums[ROWS][2], const float *rows, ptrdiff_t step
     }
 #endif
 
+// `out = rows * panels`, with `more` added to what is there: the columns `from`, a multiple of COLS, to `to`, whole panels.
+INLINE void product(int num, int more, float *out, ptrdiff_t out_step, const float *rows, ptrdiff_t rows_step,
+                    const float *panels, ptrdiff_t depth, ptrdiff_t from, ptrdiff_t to) {
+    for (ptrdiff_t col = from; col < to; col += COLS) {
+        V sums[ROWS][2];
+        for (int r = 0; r < num; r++) {
+            sums[r][0] = more ? v_load(out + r * out_step + col) : v_all(0);
+            sums[r][1] = more ? v_load(out + r * out_step + col + W) : v_all(0);
+        }
+        multiply(num, sums, rows, rows_step, panels + col * depth, depth);
+        for (int r = 0; r < num; r++) {
+            v_store(out + r * out_step + col, sums[r][0]);
+            v_store(out + r * out_step + col + W, sums[r][1]);
+        }
+    }
+}
+
 INLINE ptrdiff_t least(ptrdiff_t a, ptrdiff_t b) { return a < b ? a : b; }
 
 // `num` rows in as few parts as ROWS allows: how many go into each.
@@ -74,5 +91,7 @@ INLINE ptrdiff_t evenly(ptrdiff_t num) {
     const ptrdiff_t parts = (num + ROWS - 1) / ROWS;
     return (num + parts - 1) / parts;
 }
+
+INLINE ptrdiff_t whole(ptrdiff_t n, ptrdiff_t of) { return (n + of - 1) / of * of; }
 
 #endif

@@ -27,7 +27,7 @@ def attend(
     parts = [qkv.ctypes.data + 4 * heads * size * part for part in range(3)]
     steps = [qkv.strides[0] // 4] * 3
     shape = heads, heads, size, size**-0.5
-    failed = kernels.attend(out.ctypes.data, *parts, *steps, *shape, causal, window, 0, runs.ctypes.data, len(runs))
+    failed = kernels.attend(out.ctypes.data, *parts, *steps, *shape, causal, window, 0, runs.ctypes.data, len(runs), 0)
     assert not failed
     return out
 
@@ -94,7 +94,7 @@ def test_a_row_is_the_same_alone_and_among_others(kernels: Kernels, size: int, l
         addresses = out.ctypes.data, queries + first * step, keys, values
         shape = HEADS, HEADS, size, size**-0.5
         assert not kernels.attend(
-            *addresses, *[step // 4] * 3, *shape, False, -1, index.ctypes.data, run.ctypes.data, 1
+            *addresses, *[step // 4] * 3, *shape, False, -1, index.ctypes.data, run.ctypes.data, 1, 0
         )
         assert (out == together[first : first + count]).all()
 
@@ -108,7 +108,7 @@ def test_heads_that_share_keys(kernels: Kernels, length: int) -> None:
     few = np.ascontiguousarray(shared[:, 1:, ::3])
     addresses = out.ctypes.data, shared.ctypes.data, few.ctypes.data, few.ctypes.data + 4 * 2 * size
     steps = 3 * heads * size, 4 * size, 4 * size
-    assert not kernels.attend(*addresses, *steps, heads, 2, size, size**-0.5, False, -1, 0, run.ctypes.data, 1)
+    assert not kernels.attend(*addresses, *steps, heads, 2, size, size**-0.5, False, -1, 0, run.ctypes.data, 1, 0)
     assert (out == attend(kernels, shared, (length,))).all()
 
 

@@ -129,7 +129,7 @@ def whole(weights: Weights, call: Call, side: Side = "end") -> FloatArray:
     rule = (weights.size // weights.heads) ** -0.5, call.causal, call.window
     where = layer.ctypes.data, out.ctypes.data, rows.ctypes.data, len(rows), *given
     at = 0 if positions is None else positions.ctypes.data
-    assert not weights.kernels.encoder_layer(*where, EPS, *rule, at, runs.ctypes.data, len(runs))
+    assert not weights.kernels.encoder_layer(*where, EPS, *rule, at, runs.ctypes.data, len(runs), 0)
     return out
 
 
@@ -149,7 +149,7 @@ def parts(weights: Weights, call: Call) -> FloatArray:
     attended = np.empty_like(given)
     rule = heads, heads, size // heads, (size // heads) ** -0.5, call.causal, call.window
     at = 0 if positions is None else positions.ctypes.data
-    assert not weights.kernels.attend(attended.ctypes.data, *first, *steps, *rule, at, runs.ctypes.data, len(runs))
+    assert not weights.kernels.attend(attended.ctypes.data, *first, *steps, *rule, at, runs.ctypes.data, len(runs), 0)
     hidden = weights.added(weights.times(attended, "out", size), given, "attention_norm")
     inner = weights.times(hidden, "up", weights.inner, weights.activation)
     return weights.added(weights.times(inner, "down", size), hidden, "norm")

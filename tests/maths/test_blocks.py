@@ -13,7 +13,7 @@ from torch import Tensor
 import cenote_kernels
 from cenote.layers.attention import PLAIN, Rule
 from cenote.layers.blocks import Block, Encoder, EncoderShape
-from cenote.layers.kernels import Kernels, use
+from cenote.layers.kernels import DistanceTables, Kernels, use
 from cenote.layers.linear import prepare, quantize
 from cenote.layers.packed import Packed, Wanted
 from cenote.types import Batch, Encoded, ReadKey
@@ -81,6 +81,18 @@ def test_plain_layers(counted: tuple[Kernels, Counted], rule: Rule, wanted: tupl
     assert calls.calls == SHAPE.num_layers
     assert torch.equal(found, forward(encoder(kernels, Separate), rule, wanted))
     assert calls.calls == SHAPE.num_layers
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("wanted", [(), ("last", "first", "all", "first", "all")])
+def test_plain_layers_with_distances(counted: tuple[Kernels, Counted], wanted: tuple[Wanted, ...]) -> None:
+    kernels, calls = counted
+    keys, queries = torch.randn((2, 5, 3, 8), generator=torch.Generator().manual_seed(2))
+    rule = Rule(distances=DistanceTables(kernels, torch.tensor([0, 1, 1, 2, 3, 4, 4]), keys, queries))
+    found = forward(encoder(kernels, Block), rule, wanted)
+    assert calls.calls == SHAPE.num_layers
+    assert torch.equal(found, forward(encoder(kernels, Separate), rule, wanted))
+    assert not torch.equal(found, forward(encoder(kernels, Block), PLAIN, wanted))
 
 
 @torch.inference_mode()

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "../distances.h"
 #include "../few_keys.h"
 #include "../functions.h"
 #include "../tile.h"
@@ -30,9 +31,8 @@ typedef struct {
     ptrdiff_t window;            // -1 for none
     const int64_t *positions;    // of the query rows in their sequences; null where they are the last tokens
     float *keys, *values, *scores;
+    Reach reach; // its tables are null where scores are of tokens alone
 } Call;
-
-INLINE ptrdiff_t whole(ptrdiff_t n, ptrdiff_t of) { return (n + of - 1) / of * of; }
 
 // Between rows of scores; not a multiple of what the first-level cache can tell apart.
 INLINE ptrdiff_t scores_step(ptrdiff_t num_keys) { return whole(num_keys, COLS) + 16; }
@@ -45,19 +45,6 @@ static void copy_values(float *panels, const float *rows, ptrdiff_t step, ptrdif
                 v_store(panels + c, v_load_some(rows + row * step + col + c, mask_of(size - col - c)));
 }
 
-// Scores of some rows and the keys `from` to `to`, unscaled; `from` is a multiple of COLS.
-INLINE void score(int num, const Call *call, const float *query, ptrdiff_t from, ptrdiff_t to, ptrdiff_t step) {
-    for (ptrdiff_t col = from; col < to; col += COLS) {
-        V sums[ROWS][2];
-        for (int r = 0; r < num; r++) sums[r][0] = sums[r][1] = v_all(0);
-        multiply(num, sums, query, call->query_step, call->keys + col * call->size, call->size);
-        for (int r = 0; r < num; r++) {
-            v_store(call->scores + r * step + col, sums[r][0]);
-            v_store(call->scores + r * step + col + W, sums[r][1]);
-        }
-    }
-}
-
 // Adds `value`, and what lies in `at` unless it is the first, times `factor`.
 INLINE void put(float *at, V value, V factor, Mask some, int is_first) {
     if (!is_first) value = value + v_load_some(at, some);
@@ -65,8 +52,8 @@ INLINE void put(float *at, V value, V factor, Mask some, int is_first) {
 }
 
 // Sums of values by the weights of some rows, times `factors`. Long sums are made of sums of PART keys.
-INLINE void gather(int num, const Call *call, float *out, const float factors[], ptrdiff_t from, ptrdiff_t to,
-                   ptrdiff_t step, ptrdiff_t num_keys) {
+INLINE void gather(int num, const Call *call, float *out, const float *scores, const float factors[], ptrdiff_t from,
+                   ptrdiff_t to, ptrdiff_t step, ptrdiff_t num_keys) {
     const ptrdiff_t out_step = call->heads * call->size;
     for (ptrdiff_t col = 0; col < call->size; col += COLS) {
         const Mask left = mask_of(call->size - col), right = mask_of(call->size - col - W);
@@ -77,7 +64,7 @@ INLINE void gather(int num, const Call *call, float *out, const float factors[],
             V sums[ROWS][2];
             for (int r = 0; r < num; r++) sums[r][0] = sums[r][1] = v_all(0);
             const float *values = call->values + col * num_keys + first * COLS;
-            multiply(num, sums, call->scores + first, step, values, last - first);
+            multiply(num, sums, scores + first, step, values, last - first);
             for (int r = 0; r < num; r++) {
                 float *at = out + r * out_step + col;
                 const V factor = v_all(last == to ? factors[r] : 1.0f);
@@ -134,6 +121,7 @@ static void seen(const Call *call, ptrdiff_t position, ptrdiff_t num_keys, ptrdi
 static void attend_head(const Call *call, ptrdiff_t head, ptrdiff_t row, ptrdiff_t num_rows, ptrdiff_t offset,
                         ptrdiff_t num_keys) {
     const ptrdiff_t step = scores_step(num_keys);
+    const int met = call->reach.tables != NULL;
     for (ptrdiff_t first = 0; first < num_rows; first += ROWS) {
         const ptrdiff_t count = least(ROWS, num_rows - first);
         ptrdiff_t from[ROWS], to[ROWS], begin = num_keys, end = 0;
@@ -144,21 +132,42 @@ static void attend_head(const Call *call, ptrdiff_t head, ptrdiff_t row, ptrdiff
             if (to[r] > end) end = to[r];
         }
         const float *query = call->query + (row + first) * call->query_step + head * call->size;
-#define SCORE(n) score(n, call, query, begin / COLS * COLS, end, step);
+        float *scores = met ? call->scores + first * step : call->scores;
+        if (met && call->reach.tables->keys)
+            meet_queries(&call->reach, head, scores, step, call->reach.tables->queries != NULL, offset + first, count, query,
+                         call->query_step, num_keys, call->size);
+#define SCORE(n) \
+    product(n, met, scores, step, query, call->query_step, call->keys, call->size, begin / COLS * COLS, end);
         FOR_ROWS(count, SCORE)
         float factors[ROWS];
         for (ptrdiff_t r = 0; r < count; r++)
-            factors[r] = weigh(call->scores + r * step, call->scale, begin, from[r], to[r], end);
+            factors[r] = weigh(scores + r * step, call->scale, begin, from[r], to[r], end);
         float *out = call->out + ((row + first) * call->heads + head) * call->size;
-#define GATHER(n) gather(n, call, out, factors, begin, end, step, num_keys);
+#define GATHER(n) gather(n, call, out, scores, factors, begin, end, step, num_keys);
         FOR_ROWS(count, GATHER)
+    }
+}
+
+// The same where tokens meet distances too, in blocks of rows whose positions follow each other.
+static void attend_head_and_distances(const Call *call, ptrdiff_t head, ptrdiff_t row, ptrdiff_t num_rows,
+                                      ptrdiff_t offset, ptrdiff_t num_keys) {
+    for (ptrdiff_t first = 0, count; first < num_rows; first += count) {
+        const int64_t *positions = call->positions ? call->positions + row + first : NULL;
+        const ptrdiff_t position = positions ? positions[0] : offset + first, most = least(BLOCK, num_rows - first);
+        count = positions ? 1 : most;
+        while (count < most && positions[count] == position + count) count++;
+        if (call->reach.tables->queries)
+            meet_keys(&call->reach, head, call->scores, scores_step(num_keys), position, count, call->keys, num_keys,
+                      call->size);
+        attend_head(call, head, row + first, count, position, num_keys);
     }
 }
 
 static void attend_seq(const Call *call, const Run *run, ptrdiff_t seq) {
     const ptrdiff_t key_row = run->key_start + seq * run->num_tokens, row = run->query_start + seq * run->query_len;
     const ptrdiff_t share = call->heads / call->key_heads;
-    if (0 < run->key_len && run->key_len <= FEW_KEYS && !call->causal && call->window < 0 && call->size % COLS == 0) {
+    const int plain = !call->causal && call->window < 0 && !call->reach.tables;
+    if (plain && 0 < run->key_len && run->key_len <= FEW_KEYS && call->size % COLS == 0) {
         const ptrdiff_t out_step = call->heads * call->size;
         const Few few = {call->out + row * out_step,
                          call->query + row * call->query_step,
@@ -174,7 +183,8 @@ static void attend_seq(const Call *call, const Run *run, ptrdiff_t seq) {
         turn(call->keys, call->key + key_row * call->key_step + at, call->key_step, run->key_len, call->size);
         copy_values(call->values, call->value + key_row * call->value_step + at, call->value_step, run->key_len, call->size);
         for (ptrdiff_t head = shared * share; head < (shared + 1) * share; head++)
-            attend_head(call, head, row, run->query_len, run->num_tokens - run->query_len, run->key_len);
+            (call->reach.tables ? attend_head_and_distances : attend_head)(
+                call, head, row, run->query_len, run->num_tokens - run->query_len, run->key_len);
     }
 }
 
@@ -183,18 +193,23 @@ static void attend_seq(const Call *call, const Run *run, ptrdiff_t seq) {
 __attribute__((visibility("default"))) int JOINED(attend, ISA)(
     float *out, const float *query, const float *key, const float *value, ptrdiff_t query_step, ptrdiff_t key_step,
     ptrdiff_t value_step, ptrdiff_t heads, ptrdiff_t key_heads, ptrdiff_t size, float scale, int causal,
-    ptrdiff_t window, const int64_t *positions, const int32_t *runs, ptrdiff_t num_runs) {
+    ptrdiff_t window, const int64_t *positions, const int32_t *runs, ptrdiff_t num_runs, const Distances *distances) {
     const Run *all = (const Run *)runs;
-    ptrdiff_t longest = 0;
-    for (ptrdiff_t i = 0; i < num_runs; i++)
+    ptrdiff_t longest = 0, tokens = 0;
+    for (ptrdiff_t i = 0; i < num_runs; i++) {
         if (all[i].key_len > longest) longest = all[i].key_len;
+        if (all[i].num_tokens > tokens) tokens = all[i].num_tokens;
+    }
     const ptrdiff_t of_keys = whole(longest, COLS) * size, of_values = longest * whole(size, COLS);
+    const ptrdiff_t of_scores = (distances ? BLOCK : ROWS) * scores_step(longest);
+    const ptrdiff_t of_distances = distances ? reach_room(distances, tokens) : 0;
     float *memory = NULL;
-    ptrdiff_t num = of_keys + of_values + ROWS * scores_step(longest);
+    ptrdiff_t num = of_keys + of_values + of_scores + of_distances;
     if (num < few_keys_room(size)) num = few_keys_room(size);
     if (posix_memalign((void **)&memory, 64, (size_t)num * sizeof(float))) return 1;
-    const Call call = {out, query, key, value, query_step, key_step, value_step, heads, key_heads, size, scale, causal,
-                       window, positions, memory, memory + of_keys, memory + of_keys + of_values};
+    Call call = {out, query, key, value, query_step, key_step, value_step, heads, key_heads, size, scale, causal, window,
+                 positions, memory, memory + of_keys, memory + of_keys + of_values, {0}};
+    if (distances) call.reach = reach_in(memory + of_keys + of_values + of_scores, distances, tokens);
     for (ptrdiff_t i = 0; i < num_runs; i++)
         for (ptrdiff_t seq = 0; seq < all[i].num_seqs; seq++) attend_seq(&call, all + i, seq);
     free(memory);

@@ -16,9 +16,10 @@ KERNEL(linear)
 (float *, const float *, const float *, const float *, ptrdiff_t, ptrdiff_t, ptrdiff_t, ptrdiff_t, ptrdiff_t, int);
 KERNEL(add_norm)
 (float *, const float *, const float *, const float *, const float *, float, ptrdiff_t, ptrdiff_t, ptrdiff_t, ptrdiff_t);
+struct Distances;
 __attribute__((visibility("default"))) int JOINED(attend, ISA)(
     float *, const float *, const float *, const float *, ptrdiff_t, ptrdiff_t, ptrdiff_t, ptrdiff_t, ptrdiff_t,
-    ptrdiff_t, float, int, ptrdiff_t, const int64_t *, const int32_t *, ptrdiff_t);
+    ptrdiff_t, float, int, ptrdiff_t, const int64_t *, const int32_t *, ptrdiff_t, const struct Distances *);
 
 // A packed weight and its bias, or a norm's weight and its bias; each bias may be null.
 typedef struct {
@@ -66,7 +67,7 @@ static void feed_forward(const Layer *layer, float *out, const float *given, ptr
 __attribute__((visibility("default"))) int JOINED(encoder_layer, ISA)(
     const Layer *layer, float *out, const float *rows, ptrdiff_t num, const float *chosen, ptrdiff_t num_chosen,
     float eps, float scale, int causal, ptrdiff_t window, const int64_t *positions, const int32_t *runs,
-    ptrdiff_t num_runs) {
+    ptrdiff_t num_runs, const struct Distances *distances) {
     const ptrdiff_t size = layer->size, head_size = size / layer->heads, wanted = chosen ? num_chosen : num;
     const ptrdiff_t key_step = chosen ? 2 * size : 3 * size, query_step = chosen ? size : 3 * size;
     const ptrdiff_t block = rows_of_block(layer), of_keys = num * key_step, of_queries = chosen ? wanted * size : 0;
@@ -81,7 +82,7 @@ __attribute__((visibility("default"))) int JOINED(encoder_layer, ISA)(
         keys += size;
     const int failed =
         JOINED(attend, ISA)(out, queries, keys, keys + size, query_step, key_step, key_step, layer->heads, layer->heads,
-                            head_size, scale, causal, window, positions, runs, num_runs);
+                            head_size, scale, causal, window, positions, runs, num_runs, distances);
     if (!failed) feed_forward(layer, out, chosen ? chosen : rows, wanted, eps, hidden, hidden + block * size);
     free(memory);
     return failed;

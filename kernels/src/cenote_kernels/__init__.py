@@ -18,7 +18,7 @@ LIBRARY: Final = Path(__file__).with_name("kernels.so")
 ISAS: Final = ("avx512_vnni", "avx512", "avx2")
 """Instruction sets that the library is compiled for, best first."""
 
-_P, _I, _N, _F = ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_float
+_P, _I, _N, _F, _L = ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_float, ctypes.c_int64
 
 SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
     # out, rows, added or 0, weight, bias or 0, eps, number of rows, their size, steps between rows and those added
@@ -28,11 +28,13 @@ SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
     # out, rows, panels, bias or 0, number of rows, depth, width, steps between rows and those of out, activation
     "linear": (_P, _P, _P, _P, _I, _I, _I, _I, _I, _N),
     # out, queries, keys, values, steps between rows of each, heads, heads of keys, their size, scale, causal, window or
-    # -1, positions of the query rows (int64) or 0, runs (six int32 each), their number; not 0 where memory is missing
-    "attend": (_P, _P, _P, _P, _I, _I, _I, _I, _I, _I, _F, _N, _I, _P, _P, _I),
+    # -1, positions of the query rows (int64) or 0, runs (six int32 each), their number, a `Distances` or 0; not 0 where
+    # memory is missing
+    "attend": (_P, _P, _P, _P, _I, _I, _I, _I, _I, _I, _F, _N, _I, _P, _P, _I, _P),
     # layer (twenty int64, see `csrc/kernels/encoder_layer.c`), out, rows, their number, chosen rows or 0, their number,
-    # eps, scale, causal, window or -1, positions of the query rows or 0, runs, their number; not 0 without memory
-    "encoder_layer": (_P, _P, _P, _I, _P, _I, _F, _F, _N, _I, _P, _P, _I),
+    # eps, scale, causal, window or -1, positions of the query rows or 0, runs, their number, a `Distances` or 0; not 0
+    # without memory
+    "encoder_layer": (_P, _P, _P, _I, _P, _I, _F, _F, _N, _I, _P, _P, _I, _P),
     # out, room for codes, rows, panels, sums of their columns, scales of those, bias, number of rows, depth, width,
     # step between rows, activation
     "int8_linear": (_P, _P, _P, _P, _P, _P, _P, _I, _I, _I, _I, _N),
@@ -48,6 +50,20 @@ SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
 """Name of a function -> types of its arguments; the sources in `csrc` say what they are."""
 
 _CAN_FAIL: Final = ("attend", "encoder_layer", "int8_layer")
+
+
+class Distances(ctypes.Structure):
+    """What queries meet in place of keys, and keys in place of queries, by how far a key is ahead of a query.
+
+    Attributes:
+        keys: Address of the panels of each head, made by `pack` of all its rows, or 0.
+        queries: Address of the rows `[heads, num, size]`, or 0.
+        rows: Address of the row of each distance from `-far` to `far`, ascending, int32.
+        num: Of rows.
+        step: Floats from the panels of one head to those of the next.
+    """
+
+    _fields_ = (("keys", _P), ("queries", _P), ("rows", _P), ("num", _L), ("far", _L), ("step", _L))
 
 
 class Kernels:

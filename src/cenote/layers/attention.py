@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .kernels import Kernels
+from .kernels import DistanceTables, Kernels
 from .packed import Bounds, Run
 
 Bias: TypeAlias = Callable[[Tensor, Tensor], Tensor]
@@ -43,6 +43,7 @@ class Rule:
         window: A query sees keys at most this far away, inclusive; None for all.
         bias: Added to the scaled scores, the same for all sequences.
         content: Added to the scaled scores too, and made of what stands at the positions.
+        distances: What queries and keys meet at each distance beside each other, for our own kernels alone.
         softcap: Scores become `softcap * tanh(score / softcap)`.
     """
 
@@ -51,6 +52,7 @@ class Rule:
     window: int | None = None
     bias: Bias | None = None
     content: Content | None = None
+    distances: DistanceTables | None = None
     softcap: float | None = None
 
 
@@ -81,8 +83,17 @@ def attend(
     if bounds.key_rows_T is not None:
         key_THK, value_THK = key_THK[bounds.key_rows_T], value_THK[bounds.key_rows_T]
     if kernels is not None and why_not_kernels(rule) is None:
-        rows = query_QHK, key_THK, value_THK
-        return kernels.attend(*rows, bounds, scale=rule.scale, causal=rule.causal, window=rule.window)
+        return kernels.attend(
+            query_QHK,
+            key_THK,
+            value_THK,
+            bounds,
+            scale=rule.scale,
+            causal=rule.causal,
+            window=rule.window,
+            distances=rule.distances,
+        )
+    assert rule.distances is None
     fused = why_not_fused(rule) is None
     outs = [
         out

@@ -139,8 +139,13 @@ class Block(nn.Module):
         self.query, self.key_value = self.qkv.only(query), self.qkv.only(*others)
 
     def prepare(self) -> None:
-        """Gather what the kernels need for the whole layer in one call, once, where it has nothing but plain parts."""
-        if self.kernels is None or type(self) is not Block or type(self.inner) is not FeedForward:
+        """Compute the whole layer in one call where it has nothing but plain parts."""
+        if type(self) is Block:
+            self.gather()
+
+    def gather(self) -> None:
+        """Gather what the kernels need for the whole layer in one call, once, where they can compute it."""
+        if self.kernels is None or type(self.inner) is not FeedForward:
             return
         linears = self.qkv, self.query, self.key_value, self.out, self.inner.up, self.inner.down
         for linear in linears:
@@ -167,7 +172,15 @@ class Block(nn.Module):
         plain = own_T is NOTHING
         if self._whole is not None and plain and bounds.key_rows_T is None and why_not_kernels(rule) is None:
             chosen_QD = None if rows_Q is None else hidden_TD[rows_Q]
-            return self._whole(hidden_TD, chosen_QD, bounds, scale=rule.scale, causal=rule.causal, window=rule.window)
+            return self._whole(
+                hidden_TD,
+                chosen_QD,
+                bounds,
+                scale=rule.scale,
+                causal=rule.causal,
+                window=rule.window,
+                distances=rule.distances,
+            )
         if self._whole_int8 is not None and plain and int8.why_not_attend(rule, bounds) is None:
             return self._whole_int8(hidden_TD, None if rows_Q is None else hidden_TD[rows_Q], bounds, rule)
         attended_QD, own_Q = self.attended(hidden_TD, bounds, rule, rows_Q, own_T)

@@ -25,13 +25,13 @@ def buckets(far: int, num_buckets: int, max_distance: int) -> Tensor:
 
 
 class Disentangled:
-    """The scores of one layer, beside those of content with content.
+    """The scores of one layer, beside those of content with content, where PyTorch computes them.
 
     Args:
         row_of_distance: For the distances (query minus key) from `-far` to `far`, the row of the tables, ascending,
             int64 `[2 * far + 1]`. Whatever is farther shares the outermost rows.
         key_RHK: What a query meets in place of a key, scaled; None for no such scores.
-        query_RHK: What a key meets in place of a query, scaled; None for no such scores.
+        query_RHK: What a key meets in place of a query, scaled; None for no such scores. One of both is there.
     """
 
     def __init__(self, row_of_distance: Tensor, key_RHK: Tensor | None, query_RHK: Tensor | None) -> None:
@@ -56,4 +56,5 @@ class Disentangled:
         if self._query_HRK is not None:
             met = torch.matmul(self._query_HRK[:, first : last + 1], key_nHkK.transpose(2, 3)).gather(2, index)
             scores = met if scores is None else scores.add_(met)
-        return query_nHqK.new_zeros(shape) if scores is None else scores
+        assert scores is not None
+        return scores

@@ -63,8 +63,9 @@ class Kernels:
         scale: float | None,
         causal: bool,
         window: int | None,
+        distances: DistanceTables | None = None,
     ) -> Tensor:
-        """Attention of each sequence over its own keys, `[Q, H * K]`; the last three are those of `attention.Rule`.
+        """Attention of each sequence over its own keys, `[Q, H * K]`; the last four are those of `attention.Rule`.
 
         Raises:
             MemoryError: There is none for the scores of a few rows.
@@ -86,6 +87,7 @@ class Kernels:
             0 if index_Q is None else index_Q.data_ptr(),
             bounds.table.ctypes.data,
             len(bounds.runs),
+            0 if distances is None else distances.address,
         )
         if failed:
             raise MemoryError(f"No memory for the attention of {num_rows} rows.")
@@ -181,6 +183,7 @@ class EncoderLayer:
         scale: float | None,
         causal: bool,
         window: int | None,
+        distances: DistanceTables | None = None,
     ) -> Tensor:
         """`[T, D]` to the same, or for those rows of it that are chosen, `[Q, D]`; the others as in `Kernels.attend`.
 
@@ -204,10 +207,44 @@ class EncoderLayer:
             0 if bounds.query_index_Q is None else bounds.query_index_Q.data_ptr(),
             bounds.table.ctypes.data,
             len(bounds.runs),
+            0 if distances is None else distances.address,
         )
         if failed:
             raise MemoryError(f"No memory for the layer of {len(hidden_TD)} rows.")
         return out_QD
+
+
+class DistanceTables:
+    """What tokens meet at each distance, as `Kernels.attend` reads it: copies, so the originals can go.
+
+    Args:
+        kernels: Whose.
+        row_of_distance: For the distances (query minus key) from `-far` to `far`, the row of the tables, ascending,
+            int64 `[2 * far + 1]`. Whatever is farther shares the outermost rows.
+        key_RHK: What a query meets in place of a key, or None.
+        query_RHK: What a key meets in place of a query, or None.
+    """
+
+    def __init__(
+        self, kernels: Kernels, row_of_distance: Tensor, key_RHK: Tensor | None, query_RHK: Tensor | None
+    ) -> None:
+        import cenote_kernels
+
+        # The kernels count from a query ahead to a key, and so do the rows.
+        flipped = [None if table is None else table.detach().flip(0) for table in (key_RHK, query_RHK)]
+        num, heads, size = next(table.shape for table in flipped if table is not None)
+        step = -(-num // 32) * 32 * size
+        self._rows = (num - 1 - row_of_distance.flip(0)).int()
+        self._keys = None if flipped[0] is None else torch.empty((heads, step))
+        self._queries = None if flipped[1] is None else flipped[1].transpose(0, 1).contiguous()
+        if flipped[0] is not None and self._keys is not None:
+            for head, panels in enumerate(self._keys):
+                rows = flipped[0][:, head]
+                kernels.functions.pack(panels.data_ptr(), rows.data_ptr(), num, size, rows.stride(0))
+        addresses = (0 if table is None else table.data_ptr() for table in (self._keys, self._queries))
+        far = len(row_of_distance) // 2
+        self._record = cenote_kernels.Distances(*addresses, self._rows.data_ptr(), num, far, step)
+        self.address = ctypes.addressof(self._record)
 
 
 def use(module: nn.Module, kernels: Kernels) -> None:

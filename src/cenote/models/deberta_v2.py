@@ -24,6 +24,7 @@ from ..layers.blocks import NOTHING, Block, Encoder, EncoderShape, Hidden, PerRo
 from ..layers.convolution import Kernel, around
 from ..layers.disentangled import Disentangled, buckets
 from ..layers.embeddings import Embeddings, Table
+from ..layers.kernels import DistanceTables
 from ..layers.linear import ACTIVATIONS, Linear
 from ..layers.norms import LayerNorm
 from ..layers.packed import Bounds, Packed
@@ -197,21 +198,29 @@ class DisentangledBlock(Block):
         self.distance_key = Linear(size, size) if "c2p" in own else None
         self.distance_query = Linear(size, size) if "p2c" in own else None
 
+    def prepare(self) -> None:
+        """Compute the whole layer in one call: what is its own is in the rule."""
+        self.gather()
+
     def rule(self, distances_RD: Tensor, rows: Tensor) -> Rule:
         """How this layer makes scores of tokens and of distances `[R, D]`; after loading and before `prepare`."""
         scale = 1 / math.sqrt(distances_RD.shape[1] // self.num_heads * (1 + len(self.kinds)))
         key = self.distance_key or self.qkv.only("key")
         query = self.distance_query or self.qkv.only("query")
-        met = (
-            (F.linear(distances_RD, linear.weight, linear.bias) * scale).unflatten(1, (self.num_heads, -1))
+        met = [
+            F.linear(distances_RD, linear.weight, linear.bias).unflatten(1, (self.num_heads, -1))
             if kind in self.kinds and linear.weight is not None
             else None
             for kind, linear in (("c2p", key), ("p2c", query))
-        )
-        content = Disentangled(rows, *met).between
+        ]
         # They meet nothing but the table, so what they made of it is all that is kept.
         self.distance_key = self.distance_query = None
-        return Rule(scale=scale, content=content)
+        if not self.kinds:
+            return Rule(scale=scale)
+        if self.kernels is not None:
+            return Rule(scale=scale, distances=DistanceTables(self.kernels, rows, *met))
+        scaled = (None if table_RHK is None else table_RHK * scale for table_RHK in met)
+        return Rule(scale=scale, content=Disentangled(rows, *scaled).between)
 
 
 class ConvolvedBlock(DisentangledBlock):
