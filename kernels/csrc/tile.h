@@ -15,13 +15,18 @@
 #define ROWS 6
 #endif
 
+// How many rows of a panel are fetched ahead: panels of linear layers pass through the first-level cache, and come from
+// the third one or from memory.
+#define AHEAD (384 / W)
+
 // `sums[r][c] += rows[r] * panel`, for a number of rows that the compiler knows; the second column only where `wide`.
-// Elements of a row lie `along` floats apart, rows of the panel `panel_step`.
+// Elements of a row lie `along` floats apart, rows of the panel `panel_step`, and are fetched where they are side by side.
 INLINE void multiply_apart(int num, int wide, V sums[ROWS][2], const float *rows, ptrdiff_t step, ptrdiff_t along,
                            const float *panel, ptrdiff_t panel_step, ptrdiff_t depth) {
 #pragma GCC unroll 2
     for (ptrdiff_t k = 0; k < depth; k++) {
         const V left = v_load(panel + k * panel_step), right = wide ? v_load(panel + k * panel_step + W) : left;
+        for (int c = 0; panel_step == COLS && c < COLS; c += 16) __builtin_prefetch(panel + (k + AHEAD) * COLS + c);
 #pragma GCC unroll 16
         for (int r = 0; r < num; r++) {
             const V x = v_all(rows[r * step + k * along]);
