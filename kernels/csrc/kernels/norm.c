@@ -4,43 +4,57 @@
 
 #include "../simd.h"
 
+// Sums run in so many chains at once, since each addition waits for the one before.
+#define CHAINS 4
+
 // Layer norm of `rows + added` (Ba et al. 2016), `added` and `bias` may be null. `out` may be `rows`.
 // Rows start `rows_step` and `added_step` floats apart; those of `out` lie side by side.
 KERNEL(add_norm)
 (float *out, const float *rows, const float *added, const float *weight, const float *bias, float eps, ptrdiff_t num,
  ptrdiff_t size, ptrdiff_t rows_step, ptrdiff_t added_step) {
-    const ptrdiff_t whole = size / W * W;
-    const Mask rest = mask_of(size - whole);
+    const ptrdiff_t whole = size / (CHAINS * W) * (CHAINS * W);
     for (ptrdiff_t row = 0; row < num; row++) {
         const float *in = rows + row * rows_step, *more = added ? added + row * added_step : NULL;
         float *to = out + row * size;
-        V sum = v_all(0), squares = v_all(0);
-        for (ptrdiff_t i = 0; i < whole; i += W) {
-            V x = v_load(in + i);
-            if (more) x = x + v_load(more + i);
-            v_store(to + i, x);
-            sum = sum + x;
+        V sums[CHAINS], squares[CHAINS];
+        for (int c = 0; c < CHAINS; c++) sums[c] = squares[c] = v_all(0);
+        for (ptrdiff_t i = 0; i < whole; i += CHAINS * W) {
+            for (int c = 0; c < CHAINS; c++) {
+                V x = v_load(in + i + c * W);
+                if (more) x = x + v_load(more + i + c * W);
+                v_store(to + i + c * W, x);
+                sums[c] = sums[c] + x;
+            }
         }
-        if (whole < size) {
-            V x = v_load_some(in + whole, rest);
-            if (more) x = x + v_load_some(more + whole, rest);
-            v_store_some(to + whole, x, rest);
-            sum = sum + x;
-        }
-        const V mean = v_all(v_sum(sum) / (float)size);
-        for (ptrdiff_t i = 0; i < whole; i += W) {
-            V x = v_load(to + i) - mean;
-            squares = v_fma(x, x, squares);
-        }
-        if (whole < size) {
-            V x = v_only(v_load_some(to + whole, rest) - mean, rest);
-            squares = v_fma(x, x, squares);
-        }
-        const V scale = v_all(1.0f / sqrtf(v_sum(squares) / (float)size + eps));
-        for (ptrdiff_t i = 0; i < size; i += W) {
+        for (ptrdiff_t i = whole; i < size; i += W) {
             const Mask some = mask_of(size - i);
-            V x = (v_load_some(to + i, some) - mean) * scale;
-            V shift = bias ? v_load_some(bias + i, some) : v_all(0);
+            V x = v_load_some(in + i, some);
+            if (more) x = x + v_load_some(more + i, some);
+            v_store_some(to + i, x, some);
+            sums[0] = sums[0] + x;
+        }
+        const V mean = v_all(v_sum((sums[0] + sums[1]) + (sums[2] + sums[3])) / (float)size);
+        for (ptrdiff_t i = 0; i < whole; i += CHAINS * W) {
+            for (int c = 0; c < CHAINS; c++) {
+                const V x = v_load(to + i + c * W) - mean;
+                squares[c] = v_fma(x, x, squares[c]);
+            }
+        }
+        for (ptrdiff_t i = whole; i < size; i += W) {
+            const Mask some = mask_of(size - i);
+            const V x = v_only(v_load_some(to + i, some) - mean, some);
+            squares[0] = v_fma(x, x, squares[0]);
+        }
+        const float variance = v_sum((squares[0] + squares[1]) + (squares[2] + squares[3])) / (float)size;
+        const V scale = v_all(1.0f / sqrtf(variance + eps));
+        ptrdiff_t i = 0;
+        for (; i + W <= size; i += W) {
+            const V x = (v_load(to + i) - mean) * scale, shift = bias ? v_load(bias + i) : v_all(0);
+            v_store(to + i, v_fma(x, v_load(weight + i), shift));
+        }
+        if (i < size) {
+            const Mask some = mask_of(size - i);
+            const V x = (v_load_some(to + i, some) - mean) * scale, shift = bias ? v_load_some(bias + i, some) : v_all(0);
             v_store_some(to + i, v_fma(x, v_load_some(weight + i, some), shift), some);
         }
     }
