@@ -19,7 +19,7 @@ from .call import Call
 from .config import MachineSettings
 from .errors import CenoteError, Unavailable
 from .forward import Answered, End, Failed, RunsBatches, forward
-from .scheduler import Lane, Pending
+from .scheduler import Lane, Pending, share
 from .shared import Shared
 from .stats import Snapshot, Stats
 from .types import FloatArray, Input, Length, Outcome
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from .tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
-
-MIN_BATCH_TOKENS = 128
-"""Below this a batch is not split among workers: a forward costs about the same."""
 
 _ADD_AT_ONCE = 1024  # inputs added under one hold of the lock, so that a huge call does not stall the others
 _DEFAULT_LENGTH = Length()
@@ -192,7 +189,7 @@ class Engine:
             self._tokenize_soon(call, todo)
 
     def _tokenize_next(self, call: Call, todo: Iterator[slice]) -> bool:
-        """Tokenise one piece; False where none is left."""
+        """Tokenise one piece; whether others may be left."""
         try:
             with self._shared.work:
                 where = None if call.work.ended else next(todo, None)
@@ -207,7 +204,7 @@ class Engine:
         except BaseException as error:  # a panic of a tokenizer in Rust is no Exception
             self._end(call, error)
             return False
-        return True
+        return bool(where.stop < call.num_inputs)
 
     def _note(self, call: Call, piece: pieces.Piece, took_s: float) -> None:
         with self._shared.work:
@@ -244,9 +241,9 @@ class Engine:
     def take(self) -> list[Pending[Call]]:
         """The next batch for one worker; empty if nothing waits. What it returns must go to `run`."""
         with self._shared.work:
-            share = -(-self._waiting.num_tokens // self.runner.num_workers)
-            budget = min(max(share, MIN_BATCH_TOKENS), self.runner.max_batch_tokens)
-            batch, late = self._waiting.take(budget, self.machine.max_batch_seqs)
+            num_workers, num_tokens = self.runner.num_workers, self._waiting.num_tokens
+            budget = share(num_tokens, num_workers, others_run=self._shared.num_running >= num_workers - 1)
+            batch, late = self._waiting.take(min(budget, self.runner.max_batch_tokens), self.machine.max_batch_seqs)
             self._running_seqs += len(batch)
             self._shared.num_running += bool(batch)
         for call in late:
@@ -321,8 +318,9 @@ class Engine:
                     call.work.queue_s = max(0.0, call.age_s - took_s)
                 if call.work.complete and not call.work.ended:
                     complete.append(call)
-        for call in complete:
-            self._soon(call, self._finish, call)
+        if complete:
+            # In one step, since each wakes a thread.
+            self._soon(complete[0], self._finish_each, sorted(complete, key=lambda call: call.num_inputs))
 
     # Ending.
 
@@ -332,6 +330,10 @@ class Engine:
             step(*arguments)
         else:
             self._shared.soon(step, *arguments)
+
+    def _finish_each(self, calls: Sequence[Call]) -> None:
+        for call in calls:
+            self._finish(call)
 
     def _finish(self, call: Call) -> None:
         try:

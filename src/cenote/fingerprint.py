@@ -62,15 +62,16 @@ class Fingerprint:
         self._future: Future[str] = Future()
         self._lock = threading.Lock()
         self._begun = False
+        self._found: str | None = None
 
     def known(self) -> str | None:
         """32 hexadecimal digits once they are known; the first call begins the work and waits for nothing."""
-        with self._lock:
-            begun, self._begun = self._begun, True
-        if not begun:
-            threading.Thread(target=self._find, name="cenote-fingerprint", daemon=True).start()
-        is_found = self._future.done() and self._future.exception() is None
-        return self._future.result() if is_found else None
+        if self._found is None:
+            with self._lock:
+                begun, self._begun = self._begun, True
+            if not begun:
+                threading.Thread(target=self._find, name="cenote-fingerprint", daemon=True).start()
+        return self._found
 
     def value(self) -> str:
         """32 hexadecimal digits; waits for them.
@@ -83,7 +84,8 @@ class Fingerprint:
 
     def _find(self) -> None:
         try:
-            self._future.set_result(fingerprint(*self._parts))
+            self._found = fingerprint(*self._parts)
+            self._future.set_result(self._found)
         except BaseException as error:
             log.warning("%s has no fingerprint: %s.", self._parts[0].name, error)
             self._future.set_exception(error)

@@ -23,6 +23,8 @@ LANES: tuple[Lane, ...] = get_args(Lane)
 BULK_EVERY = 4
 OLDEST_EVERY = 4
 """One interactive batch in so many starts with what has waited longest, the others with what is shortest."""
+FEW_TOKENS, GOOD_TOKENS = 128, 512
+"""A batch of fewer tokens costs about the same; from the second on a token costs no less in a larger batch."""
 SMALL_TOKENS = 512
 """Most tokens of a bulk batch while the interactive lane is in use, so that nobody waits long for a worker."""
 SMALL_BATCHES = 64
@@ -139,6 +141,15 @@ class Scheduler(Generic[C]):
         siblings.discard(pending)
         if not siblings:
             del self._by_call[pending.call]
+
+
+def share(waiting_tokens: int, num_workers: int, *, others_run: bool) -> int:
+    """How many of the tokens that wait one worker should take.
+
+    Args:
+        others_run: Whether all other workers are busy; else they help at once.
+    """
+    return max(-(-waiting_tokens // num_workers), GOOD_TOKENS if others_run else FEW_TOKENS)
 
 
 def _length_then_arrival(pending: Pending[C]) -> tuple[int, int]:

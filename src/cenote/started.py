@@ -47,6 +47,8 @@ class Part:
             return self._named(await self.call.outcome())
 
     def _named(self, outcome: Outcome) -> Outcome:
+        if not outcome.errors:
+            return outcome
         return replace(outcome, errors={at: self.placed(error) for at, error in outcome.errors.items()})
 
     @contextmanager

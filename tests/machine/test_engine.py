@@ -220,6 +220,20 @@ def test_two_workers_share_a_small_load(serve: Serve) -> None:
     assert served.runner.batches[2].num_tokens == 400 - 4
 
 
+def wide(count: int) -> list[Input]:
+    """Inputs of 99 tokens each."""
+    return [tokens(2, *range(100, 197), 3 + index) for index in range(count)]
+
+
+def test_little_is_not_kept_for_a_worker_that_is_busy(serve: Serve) -> None:
+    served = serve(num_workers=2)
+    served.occupy()
+    served.engine.run_call("embed", wide(5))
+    assert [batch.num_tokens for batch in served.runner.batches[1:]] == [5 * 99]
+    served.engine.run_call("embed", wide(11)[5:])
+    assert len(served.runner.batches) == 4, "more than enough for a batch is shared"
+
+
 def test_cancelled_while_waiting(serve: Serve) -> None:
     served = serve(num_workers=1)
     engine = served.engine

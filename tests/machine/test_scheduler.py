@@ -3,10 +3,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cenote.scheduler import BULK_EVERY, OLDEST_EVERY, SMALL_BATCHES, SMALL_TOKENS, Lane, Pending, Scheduler
+from cenote.scheduler import BULK_EVERY, OLDEST_EVERY, SMALL_BATCHES, SMALL_TOKENS, Lane, Pending, Scheduler, share
 from cenote.types import Encoded, ReadKey
 
 READ = ReadKey("embed")
@@ -164,3 +165,21 @@ def test_bulk_batches_are_small_while_somebody_asks() -> None:
     for _ in range(SMALL_BATCHES):
         assert sum(lengths(scheduler.take(full, 99))) == SMALL_TOKENS
     assert sum(lengths(scheduler.take(full, 99))) == full
+
+
+@pytest.mark.parametrize(
+    ("waiting", "num_workers", "others_run", "tokens"),
+    [
+        (2001, 2, False, 1001),
+        (2001, 2, True, 1001),
+        (300, 2, False, 150),  # the other one helps
+        (300, 2, True, 512),
+        (30, 4, False, 128),
+        (30, 1, True, 512),
+        (4000, 1, True, 4000),
+    ],
+)
+def test_little_is_not_split_and_less_so_where_nobody_is_free(
+    waiting: int, num_workers: int, others_run: bool, tokens: int
+) -> None:
+    assert share(waiting, num_workers, others_run=others_run) == tokens

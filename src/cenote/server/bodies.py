@@ -91,9 +91,9 @@ def decode(raw: bytes, rows: Sequence[Route]) -> Decoded:
     route = rows[-1]
     try:
         names = [key.name for key in _TOP_LEVEL.decode(raw)]
-        seen = Counter(names)
+        seen = set(names)
         if len(seen) < len(names):
-            twice = next(name for name, times in seen.items() if times > 1)
+            twice = next(name for name, times in Counter(names).items() if times > 1)
             raise validation(f"the field {twice[:100]!r} stands more than once", twice[:100])
         route = by_keys(rows, seen)
         assert route.request is not None, "only routes with a body are decoded"
