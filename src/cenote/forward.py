@@ -122,13 +122,12 @@ def _sift(batch: Sequence[Pending[Call]], rows: FloatArray | list[FloatArray], n
 
 
 def _check(answers: list[Rows], num_seqs: int) -> None:
-    counts = np.zeros(num_seqs, np.int64)
     for answer in answers:
-        np.add.at(counts, answer.seqs, 1)
         if len(answer.rows) != len(answer.seqs):
             raise RuntimeError(f"The runner gave {len(answer.rows)} rows for {len(answer.seqs)} sequences.")
-    if (counts != 1).any():
-        raise RuntimeError(f"The runner answered the sequences of a batch {counts.tolist()} times, not once each.")
+    answered = [seq for answer in answers for seq in answer.seqs.tolist()]
+    if sorted(answered) != list(range(num_seqs)):
+        raise RuntimeError(f"The runner answered the sequences {answered} of a batch of {num_seqs}, not each once.")
 
 
 def _are_finite(rows: FloatArray | list[FloatArray]) -> list[bool]:

@@ -23,7 +23,7 @@ class LLM(Vectors):
     Methods take these arguments alike:
 
     - `prompts`: a text, a `Pair`, token ids, a dict, or a list of these.
-    - `use_tqdm`: whether a progress bar is shown, or what makes it.
+    - `use_tqdm`: whether a progress bar is shown, once a call takes longer than a moment, or what makes it.
     - `pooling_params`: options by the reference's names, of all prompts, or one per prompt.
     - `tokenization_kwargs`: truncation and special tokens, by the reference's names.
     - `use_cache`: whether the cache of rows (`cache_bytes`) may answer, where there is one.

@@ -18,7 +18,7 @@ from .errors import BadInput, ConfigError, UnsupportedTask
 from .outputs import PoolingParams
 from .pooler import renamed_task
 from .recipe import Recipe
-from .tasks import find, names
+from .tasks import Task, find, names
 from .types import Length
 from .uses import Use, score
 from .values import kinds_of
@@ -278,6 +278,8 @@ def task_params(
         BadInput: An option is not one of this task, or there are not as many as prompts.
         UnsupportedTask: There is no such task.
     """
+    if given is None and not more:
+        return [_unasked(cast(Any, find(task)), add_special_tokens)]
     default = find(task).default_params()
     known = {field.name for field in fields(cast(Any, default))}
     ours = _ours(task, known)
@@ -304,6 +306,13 @@ def task_params(
         what = f"The lengths of prompts ({num_prompts}) and params ({len(given)}) must be the same."
         raise BadInput(what, param="pooling_params")
     return [one(params) for params in given]
+
+
+@functools.lru_cache(maxsize=64)
+def _unasked(task: Task, add_special_tokens: bool) -> Any:
+    """What `task_params` gives where nothing is asked for: the same for every call, and frozen."""
+    (params,) = task_params(task.NAME, PoolingParams(), 1, add_special_tokens, {})
+    return params
 
 
 def score_options(

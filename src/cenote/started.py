@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -19,6 +20,9 @@ from .uses import Group
 
 UseTqdm: TypeAlias = bool | Callable[..., Any]
 """Whether a progress bar is shown, or what makes it."""
+
+BAR_AFTER_S = 0.1
+"""Seconds after which a bar of ours is shown; one of the caller's is made at once."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ class Started:
     def finish(self, use_tqdm: UseTqdm = False, *, keep_errors: bool = False) -> Outcome:
         """Wait, showing how far it is, and raise the first error there is, unless they are kept in the outcome."""
         try:
-            if use_tqdm:
+            if use_tqdm and not (use_tqdm is True and self._ends_soon()):
                 _show([part.call for part in self.parts], tqdm if use_tqdm is True else use_tqdm)
             outcome = self._merge([part.result() for part in self.parts])
         except BaseException:
@@ -103,6 +107,11 @@ class Started:
         if not keep_errors:
             outcome.raise_first()
         return outcome
+
+    def _ends_soon(self) -> bool:
+        """Whether all ends before a bar would be looked at; to make one takes as long as some texts."""
+        ends_s = time.monotonic() + BAR_AFTER_S
+        return all(part.call.wait(max(0.0, ends_s - time.monotonic())) for part in self.parts)
 
     async def outcome(self) -> Outcome:
         """`finish` for an event loop."""
@@ -154,6 +163,8 @@ def _show(calls: Sequence[Call], make_bar: Callable[..., Any]) -> None:
     """A bar with texts/s, and tokens/s beside it."""
     total = sum(call.num_inputs for call in calls)
     with make_bar(total=total, desc="Processed prompts", unit="text", dynamic_ncols=True) as bar:
+        if isinstance(bar, tqdm):
+            bar.start_t -= max(call.age_s for call in calls)  # it comes late, and tells texts/s
         for call in calls:
             before = bar.n
             ended = False

@@ -5,6 +5,7 @@ Arrays are numpy. A record is frozen where it crosses a border.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -233,9 +234,7 @@ class Batch:
     @classmethod
     def pack(cls, encoded: Sequence[Encoded], reads: Sequence[ReadKey]) -> Batch:
         """Lay `encoded` in one row, in the order given."""
-        lengths = [len(e.ids) for e in encoded]
-        bounds = np.zeros(len(encoded) + 1, np.int32)
-        np.cumsum(lengths, out=bounds[1:])
+        ends = itertools.accumulate((len(e.ids) for e in encoded), initial=0)
         segments: IntArray | None = None
         if any(e.segments is not None for e in encoded):
             segments = np.concatenate(
@@ -244,7 +243,7 @@ class Batch:
         return cls(
             ids=np.concatenate([e.ids for e in encoded]),
             segments=segments,
-            bounds=bounds,
+            bounds=np.fromiter(ends, np.int32, len(encoded) + 1),
             skip=np.array([e.skip for e in encoded], np.int32),
             reads=tuple(reads),
             attended=_attended(encoded),

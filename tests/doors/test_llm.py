@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from cenote import LLM, AsyncLLM, Pair, PoolingParams
+from cenote import LLM, AsyncLLM, Pair, PoolingParams, started
 from cenote.checkpoint import embedded_default
 from cenote.errors import BadInput, TooLong
 from cenote.types import FloatArray
@@ -241,6 +241,22 @@ def test_threads_share_one_llm(llm: LLM) -> None:
     for thread in threads:
         thread.join()
     assert_equal(np.concatenate([found[start] for start in sorted(found)]), expected, BATCH_LIMIT)
+
+
+def test_a_bar_of_ours_is_shown_only_where_a_call_takes_long(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(started, "BAR_AFTER_S", 600.0)
+    texts = short_texts(400)
+    expected = llm.embed(texts[:20], output="numpy")
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(started, "BAR_AFTER_S", 0.0)
+    found = llm.embed(texts, output="numpy")
+    told = capsys.readouterr().err
+    assert "Processed prompts" in told
+    assert "400/400" in told
+    assert "tokens/s" in told
+    assert_equal(found[:20], expected, BATCH_LIMIT)
 
 
 def test_a_bar_of_the_caller_is_fed_to_the_end(llm: LLM) -> None:
