@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 from typing import Literal
 
 import numpy as np
 import pytest
 
-from cenote.types import FloatArray
+from cenote.types import FloatArray, IntArray
 from cenote_kernels import Kernels
 from support.guarded import guarded
 
@@ -93,3 +94,46 @@ def test_great_values_and_tiny_ones(kernels: Kernels) -> None:
     weight, bias = made(16, 100), made(17, 100)
     found, wanted = add_norm(kernels, rows, None, weight, bias), expected(rows, None, weight, bias)
     assert np.abs(found - wanted).max() <= 2e-6 * np.abs(wanted).max()
+
+
+def embed_norm(
+    kernels: Kernels,
+    tables: Sequence[tuple[FloatArray, IntArray | None]],
+    weight: FloatArray,
+    bias: FloatArray,
+    num: int,
+) -> FloatArray | None:
+    """Call the kernel; None where it found no such row."""
+    out = guarded(np.full((num, len(weight)), np.nan, np.float32))
+    found = [(rows.ctypes.data, 0 if ids is None else ids.ctypes.data, len(rows)) for rows, ids in tables]
+    addresses, norm = np.array(found, np.int64), (weight.ctypes.data, bias.ctypes.data, EPS)
+    failed = kernels.embed_norm(out.ctypes.data, addresses.ctypes.data, len(found), *norm, *out.shape)
+    return None if failed else out
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("num_tables", [1, 2, 3])
+def test_rows_of_tables(kernels: Kernels, size: int, num_tables: int) -> None:
+    weight, bias, num = guarded(made(20, size)), guarded(made(21, size)), 19
+    ids = [np.random.default_rng(n).integers(0, 7 - n, num).astype(np.int32) for n in range(3)]
+    tables = [(guarded(made(22 + n, 7 - n, size)), ids[n]) for n in range(num_tables)]
+    found = embed_norm(kernels, tables, weight, bias, num)
+    assert found is not None
+    summed = tables[0][0][ids[0]]
+    for rows, at in tables[1:]:
+        summed = summed + rows[at]
+    assert (found == add_norm(kernels, np.ascontiguousarray(summed), None, weight, bias)).all()
+    firsts = embed_norm(kernels, [(tables[0][0], ids[0]), (tables[-1][0], None)], weight, bias, num)
+    zeros = embed_norm(kernels, [(tables[0][0], ids[0]), (tables[-1][0], 0 * ids[0])], weight, bias, num)
+    assert firsts is not None
+    assert zeros is not None
+    assert (firsts == zeros).all()
+
+
+@pytest.mark.parametrize("beyond", [-1, 5, 2**31 - 1])
+def test_a_row_that_no_table_has(kernels: Kernels, beyond: int) -> None:
+    rows, weight = made(30, 5, 20), made(31, 20)
+    ids = np.array([0, 4, beyond], np.int32)
+    assert embed_norm(kernels, [(rows, ids)], weight, weight, 3) is None
+    assert embed_norm(kernels, [(rows, np.zeros(3, np.int32)), (rows, ids)], weight, weight, 3) is None
+    assert embed_norm(kernels, [(rows, ids[:2])], weight, weight, 2) is not None

@@ -59,3 +59,38 @@ KERNEL(add_norm)
         }
     }
 }
+
+// Rows of up to TABLES tables are summed; a table without `ids` gives its first row each time.
+#define TABLES 3
+
+typedef struct {
+    const float *rows;
+    const int32_t *ids;
+    int64_t num;
+} Table;
+
+// Layer norm of the sum of one row of each table, each `size` floats. Returns 0, or 1 where a table has no such row.
+__attribute__((visibility("default"))) int JOINED(embed_norm, ISA)(
+    float *out, const Table *tables, ptrdiff_t num_tables, const float *weight, const float *bias, float eps,
+    ptrdiff_t num, ptrdiff_t size) {
+    for (ptrdiff_t t = 0; t < num_tables; t++)
+        for (ptrdiff_t row = 0; tables[t].ids && row < num; row++)
+            if (tables[t].ids[row] < 0 || tables[t].ids[row] >= tables[t].num) return 1;
+    for (ptrdiff_t row = 0; row < num; row++) {
+        const float *from[TABLES];
+        for (ptrdiff_t t = 0; t < num_tables; t++)
+            from[t] = tables[t].rows + (tables[t].ids ? tables[t].ids[row] * size : 0);
+        // Words lie anywhere in memory; that of the next row is fetched meanwhile.
+        if (tables[0].ids && row + 1 < num)
+            for (ptrdiff_t i = 0; i < size; i += 16) __builtin_prefetch(tables[0].rows + tables[0].ids[row + 1] * size + i);
+        float *to = out + row * size;
+        for (ptrdiff_t i = 0; i < size; i += W) {
+            const Mask some = mask_of(size - i);
+            V sum = v_load_some(from[0] + i, some);
+            for (ptrdiff_t t = 1; t < num_tables; t++) sum = sum + v_load_some(from[t] + i, some);
+            v_store_some(to + i, sum, some);
+        }
+        JOINED(add_norm, ISA)(to, to, NULL, weight, bias, eps, 1, size, size, size);
+    }
+    return 0;
+}

@@ -23,6 +23,9 @@ _P, _I, _N, _F, _L = ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_f
 SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
     # out, rows, added or 0, weight, bias or 0, eps, number of rows, their size, steps between rows and those added
     "add_norm": (_P, _P, _P, _P, _P, _F, _I, _I, _I, _I),
+    # out, tables (address, that of int32 ids or 0, number of rows: three int64 each), their number, weight, bias or 0,
+    # eps, number of rows, their size; not 0 where a table has no such row
+    "embed_norm": (_P, _P, _I, _P, _P, _F, _I, _I),
     # panels, weight, width, depth, step between its rows
     "pack": (_P, _P, _I, _I, _I),
     # out, rows, panels, bias or 0, number of rows, depth, width, steps between rows and those of out, activation
@@ -49,7 +52,7 @@ SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
 }
 """Name of a function -> types of its arguments; the sources in `csrc` say what they are."""
 
-_CAN_FAIL: Final = ("attend", "encoder_layer", "int8_layer")
+_CAN_FAIL: Final = ("embed_norm", "attend", "encoder_layer", "int8_layer")
 
 
 class Distances(ctypes.Structure):
@@ -77,6 +80,7 @@ class Kernels:
     """
 
     add_norm: Callable[..., None]
+    embed_norm: Callable[..., int]
     pack: Callable[..., None]
     linear: Callable[..., None]
     attend: Callable[..., int]

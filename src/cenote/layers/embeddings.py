@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .adapters import AdapterSizes, TableAdapters
+from .kernels import Kernels
 from .norms import LayerNorm
 from .packed import Packed
 
@@ -44,6 +45,8 @@ class Embeddings(nn.Module):
         adapters: Of the updates of each table that can be chosen from, or None.
     """
 
+    kernels: Kernels | None = None
+
     def __init__(
         self,
         num_words: int,
@@ -63,6 +66,8 @@ class Embeddings(nn.Module):
 
     def forward(self, packed: Packed, positions_T: Tensor, chosen: Tensor | None = None) -> Tensor:
         """Token ids to `[T, size]`; `chosen` as in `Table`."""
+        if self.kernels is not None and chosen is None and packed.embeds_TD is None:
+            return self._at_once(self.kernels, packed, positions_T)
         words = packed.embeds_TD if packed.embeds_TD is not None else self.words(packed.ids_T, chosen)
         summed = words if self.positions is None else words + self.positions(positions_T, chosen)
         if self.segments is not None and chosen is not None:
@@ -72,3 +77,11 @@ class Embeddings(nn.Module):
             first_D = self.segments.weight[0]
             summed = summed + (first_D if packed.segments_T is None else self.segments(packed.segments_T))
         return self.norm.forward(summed)
+
+    def _at_once(self, kernels: Kernels, packed: Packed, positions_T: Tensor) -> Tensor:
+        tables: list[tuple[Tensor, Tensor | None]] = [(self.words.weight, packed.ids_T)]
+        if self.positions is not None:
+            tables.append((self.positions.weight, positions_T))
+        if self.segments is not None:
+            tables.append((self.segments.weight, packed.segments_T))
+        return kernels.embed_norm(tables, self.norm.weight, self.norm.bias, self.norm.eps, len(packed.ids_T))

@@ -10,6 +10,7 @@ import ctypes
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -51,6 +52,28 @@ class Kernels:
             rows_TD.stride(0),
             0 if added_TD is None else added_TD.stride(0),
         )
+        return out
+
+    def embed_norm(
+        self, tables: Sequence[tuple[Tensor, Tensor | None]], weight: Tensor, bias: Tensor | None, eps: float, num: int
+    ) -> Tensor:
+        """The layer norm of a sum of rows of up to three tables, `[num, D]`.
+
+        Args:
+            tables: The rows of each, `[n, D]`, and which of them are summed, `[num]`; None for its first each time.
+
+        Raises:
+            IndexError: A table has no such row.
+        """
+        rows = [_side_by_side(table).contiguous() for table, _ in tables]
+        ids = [None if ids_T is None else ids_T.int().contiguous() for _, ids_T in tables]
+        found = [(r.data_ptr(), 0 if i is None else i.data_ptr(), len(r)) for r, i in zip(rows, ids, strict=True)]
+        table = np.array(found, np.int64)
+        out, shift = torch.empty((num, weight.shape[0])), 0 if bias is None else bias.data_ptr()
+        norm = weight.data_ptr(), shift, eps
+        if self.functions.embed_norm(out.data_ptr(), table.ctypes.data, len(found), *norm, *out.shape):
+            sizes = ", ".join(str(len(r)) for r in rows)
+            raise IndexError(f"A token, position or segment is beyond the tables of embeddings, of {sizes} rows.")
         return out
 
     def attend(
