@@ -217,7 +217,8 @@ def test_two_workers_share_a_small_load(serve: Serve) -> None:
     served.runner.gate.set()
     for each in (blocked, second, call):
         each.result()
-    assert served.runner.batches[2].num_tokens == 400 - 4
+    # What the second worker takes of the rest may be run first.
+    assert max(batch.num_tokens for batch in served.runner.batches[2:]) == 400 - 4
 
 
 def wide(count: int) -> list[Input]:
