@@ -9,12 +9,10 @@
 
 #include "tile.h"
 
-// Query rows whose scores with the queries of distances are held at once: whole tiles, and whole blocks of W.
-#if W == 16
-#define BLOCK 112
-#else
-#define BLOCK 96
-#endif
+// Query rows whose scores with the queries of distances are held at once. Each block computes the products of all keys
+// with its distances, many of which are those of the block before, so few large ones are best.
+#define BLOCK 336
+_Static_assert(BLOCK % ROWS == 0 && BLOCK % W == 0, "whole tiles, and whole squares to skew");
 
 // As Python's `Distances`; `keys` or `queries` may be null.
 typedef struct Distances {
