@@ -6,8 +6,10 @@ import ctypes
 import functools
 import sys
 
+from .cores import num_cores
+
 # Numbers of glibc's mallopt(3). The threshold is the highest that glibc takes on 64 bits.
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _MOST_ARENAS = -1, -3, -8
 _LARGEST_MMAP_THRESHOLD = 32 * 1024 * 1024
 _KEPT_BYTES = 256 * 1024 * 1024
 # Variables of PyTorch's layer over oneDNN, whose entries count for each thread, and of oneDNN itself.
@@ -20,8 +22,9 @@ def keep_freed_memory() -> str | None:
     """Keep up to 256 MiB of freed activations in the process; None if done, else why not.
 
     glibc gives large blocks back to the system when they are freed, and the next forward gets fresh pages that the
-    system must zero first, which took 3 % of the time of a forward on the CPU. Like every setting of an allocator this
-    holds for the whole process.
+    system must zero first, which took 3 % of the time of a forward on the CPU. What is kept lies in as many heaps as
+    there are cores; glibc would open eight times as many, and each grows with the lengths of its own texts. Like every
+    setting of an allocator this holds for the whole process.
     """
     if sys.platform != "linux":
         return f"the platform is {sys.platform}"
@@ -30,9 +33,12 @@ def keep_freed_memory() -> str | None:
     except (OSError, AttributeError):
         return "the C library has no mallopt"
     mallopt.argtypes, mallopt.restype = (ctypes.c_int, ctypes.c_int), ctypes.c_int
-    if mallopt(_MMAP_THRESHOLD, _LARGEST_MMAP_THRESHOLD) and mallopt(_TRIM_THRESHOLD, _KEPT_BYTES):
-        return None
-    return "mallopt refused"
+    wanted = {
+        _MMAP_THRESHOLD: _LARGEST_MMAP_THRESHOLD,
+        _TRIM_THRESHOLD: _KEPT_BYTES,
+        _MOST_ARENAS: num_cores(),
+    }
+    return None if all(mallopt(name, value) for name, value in wanted.items()) else "mallopt refused"
 
 
 @functools.cache
