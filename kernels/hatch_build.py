@@ -33,6 +33,7 @@ FLAGS = (
     "-std=gnu11",
     "-O3",
     "-fPIC",
+    "-pthread",
     "-fno-math-errno",
     "-ffp-contract=off",
     "-fvisibility=hidden",
@@ -55,7 +56,7 @@ def compile_library(library: Path = LIBRARY) -> None:
         sys.exit(f"There is no C compiler {cc[0]!r}. Install gcc or clang, or name one in CC.")
     flags = [*FLAGS, *shlex.split(os.environ.get("CFLAGS", ""))]
     with tempfile.TemporaryDirectory() as folder:
-        objects = [(HERE / "csrc" / "cpu.c", Path(folder) / "cpu.o", ["-mno-avx"])]
+        objects = [(HERE / "csrc" / f"{name}.c", Path(folder) / f"{name}.o", ["-mno-avx"]) for name in ("cpu", "team")]
         for isa, of_isa in ISAS.items():
             for source in sorted((HERE / "csrc" / "kernels").glob("*.c")):
                 objects.append((source, Path(folder) / f"{source.stem}_{isa}.o", [*of_isa, f"-DISA={isa}"]))

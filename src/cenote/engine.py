@@ -254,8 +254,9 @@ class Engine:
         """Put a batch through the model and hand out its rows; what fails is retried by halves."""
         began_s = time.monotonic()
         answered: list[Pending[Call]] = []
+        alone = self._shared.has_one_batch() and batch[0].call.num_inputs <= len(batch)
         try:
-            for end in forward(self.runner, batch):
+            for end in forward(self.runner, batch, alone=alone):
                 answered += self._hand_out(end)
         finally:
             with self._shared.work:

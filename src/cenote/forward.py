@@ -30,8 +30,12 @@ class RunsBatches(Protocol):
     max_batch_tokens: int
     shares_prefixes: bool
 
-    def run(self, batch: Batch) -> list[Rows]:
-        """The rows of every sequence of `batch`; several threads may call it at once."""
+    def run(self, batch: Batch, *, alone: bool = False) -> list[Rows]:
+        """The rows of every sequence of `batch`; several threads may call it at once.
+
+        Args:
+            alone: Whether nothing else is there to run on the cores of the other workers.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +87,16 @@ class Failed:
 End: TypeAlias = "Answered | Failed"
 
 
-def forward(runner: RunsBatches, batch: Sequence[Pending[Call]]) -> Iterator[End]:
+def forward(runner: RunsBatches, batch: Sequence[Pending[Call]], *, alone: bool = False) -> Iterator[End]:
     """Run `batch`; each of its sequences is in exactly one of the ends.
 
     Where the runner raises, the batch is halved until the one at fault is alone; the others get their rows. Where it
-    answers NaN or infinity, only those sequences fail. What is no `Exception` is passed on.
+    answers NaN or infinity, only those sequences fail. What is no `Exception` is passed on. `alone` is for the runner.
     """
     try:
         packed = Batch.pack([p.encoded for p in batch], [p.read for p in batch])
         packed = share(packed) if runner.shares_prefixes else packed
-        answers = runner.run(packed)
+        answers = runner.run(packed, alone=alone)
         _check(answers, len(batch))
     except Exception as error:
         if len(batch) == 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,11 +15,12 @@ from torch import Tensor, nn
 
 from . import activations, fallback, lm_head, models, weights
 from .config import MachineSettings
+from .cores import num_cores
 from .device import Plan, plan
 from .errors import CheckpointError
 from .layers.blocks import Hidden
 from .layers.heads import Classifier, DenseLayer, Head, Heads, build, build_classifier, build_dense
-from .layers.kernels import Kernels, use
+from .layers.kernels import Kernels, spread, use
 from .layers.linear import prepare, quantize
 from .layers.masked_lm import MaskedLMHead, build_masked_lm
 from .layers.packed import Packed, Wanted
@@ -44,6 +46,9 @@ from .types import Batch, Encoded, FloatArray, ReadKey, Rows
 
 log = logging.getLogger(__name__)
 
+# A larger batch is work for each of the workers soon enough.
+_MOST_SPREAD_TOKENS = 512
+
 
 class Runner:
     """Holds the weights of one model; several worker threads may call `run` at once.
@@ -68,6 +73,7 @@ class Runner:
         self.threads_per_worker = self.plan.threads_per_worker
         self.max_batch_tokens = self.plan.max_batch_tokens
         log.info("Kernels: %s (%s).", self.plan.kernels or "PyTorch's", self.plan.reasons["kernels"])
+        self._spread_cores = min(self.num_workers, num_cores()) if self.plan.kernels else 1
         by_folder: dict[tuple[Path, ...], dict[str, Recipe]] = {}
         for route, one in recipe.by_route.items():
             by_folder.setdefault(one.transformer.folders, {})[route] = one
@@ -83,12 +89,16 @@ class Runner:
             and self.plan.quantization == "none"
         )
 
-    def run(self, batch: Batch) -> list[Rows]:
+    def run(self, batch: Batch, *, alone: bool = False) -> list[Rows]:
         """One forward of each backbone that the batch has sequences for.
 
         Rows come back grouped by read key, each sequence exactly once.
+
+        Args:
+            alone: Whether the cores of the other workers have nothing to do, so that a small batch may use them too.
         """
-        with torch.inference_mode():
+        is_spread = alone and len(batch.ids) <= _MOST_SPREAD_TOKENS and self._spread_cores > 1
+        with torch.inference_mode(), spread(self._spread_cores) if is_spread else nullcontext():
             if len(self._backbones) == 1:
                 return self._backbones[0].run(batch)
             return [rows for backbone in self._backbones for rows in _run_part(backbone, batch)]

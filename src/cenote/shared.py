@@ -49,6 +49,11 @@ class Shared:
                 fix="Start children with multiprocessing's spawn, and load the model there.",
             )
 
+    def has_one_batch(self) -> bool:
+        """Whether one call is open and one batch runs, of all engines."""
+        with self.work:
+            return self.num_open == self.num_running == 1
+
     def soon(self, step: Callable[..., object], *arguments: Any) -> None:
         """Run `step` on the finish pool, or here where that is closed; it must not raise."""
         try:

@@ -94,10 +94,10 @@ def test_a_batch_that_never_ends_is_noticed(serve: Serve, caplog: pytest.LogCapt
 class _Ragged(Runner):
     """Gives rows of a size of its own for each number of sequences."""
 
-    def run(self, batch: Batch) -> list[Rows]:
+    def run(self, batch: Batch, *, alone: bool = False) -> list[Rows]:
         return [
             Rows(answer.seqs, np.ones((len(answer.rows), 5 + batch.num_seqs), np.float32))
-            for answer in super().run(batch)
+            for answer in super().run(batch, alone=alone)
         ]
 
 
@@ -146,18 +146,18 @@ def test_a_panic_while_tokenising_ends_the_call(serve: Serve, monkeypatch: pytes
 
 
 class _Forgets(Runner):
-    def run(self, batch: Batch) -> list[Rows]:
-        return [Rows(answer.seqs[1:], answer.rows[1:]) for answer in super().run(batch)]
+    def run(self, batch: Batch, *, alone: bool = False) -> list[Rows]:
+        return [Rows(answer.seqs[1:], answer.rows[1:]) for answer in super().run(batch, alone=alone)]
 
 
 class _Repeats(Runner):
-    def run(self, batch: Batch) -> list[Rows]:
-        return super().run(batch) * 2
+    def run(self, batch: Batch, *, alone: bool = False) -> list[Rows]:
+        return super().run(batch, alone=alone) * 2
 
 
 class _Miscounts(Runner):
-    def run(self, batch: Batch) -> list[Rows]:
-        return [Rows(answer.seqs, answer.rows[:-1]) for answer in super().run(batch)]
+    def run(self, batch: Batch, *, alone: bool = False) -> list[Rows]:
+        return [Rows(answer.seqs, answer.rows[:-1]) for answer in super().run(batch, alone=alone)]
 
 
 @pytest.mark.parametrize("runner", [_Forgets, _Repeats, _Miscounts])

@@ -15,7 +15,7 @@ from cenote.errors import Cancelled, CenoteError, DeadlineExceeded, ForwardFaile
 from cenote.pieces import FEW_BYTES, FEW_INPUTS
 from cenote.registry import Registry
 from cenote.tasks import embed
-from cenote.types import Input
+from cenote.types import Batch, Input, Rows
 from support.faulty import GIVES_NAN, RAISES, WAIT_S, WAITS, Serve, Served, tokens, until
 
 SHORT = "a short text"
@@ -71,6 +71,25 @@ def assert_idle(served: Served) -> None:
     after = served.engine.snapshot()
     assert (after.waiting_seqs, after.waiting_tokens, after.running_seqs, after.open_calls) == (0, 0, 0, 0)
     assert sum(after.calls_by_end.values()) == after.requests
+
+
+def test_a_batch_is_alone_where_nothing_else_is_there(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = serve(num_workers=2)
+    run, told = served.runner.run, []
+
+    def noted(batch: Batch, *, alone: bool = False) -> list[Rows]:
+        told.append(alone)
+        return run(batch, alone=alone)
+
+    monkeypatch.setattr(served.runner, "run", noted)
+    for inputs in ([SHORT], ["x" * (FEW_BYTES + 1)]):
+        served.engine.run_call("embed", inputs)
+        until(lambda: served.engine._shared.num_open == 0)
+    assert told == [True, True]
+    blocked = served.occupy()
+    served.engine.run_call("embed", [SHORT])
+    assert told == [True, True, True, False]
+    assert blocked.cancel()
 
 
 def test_one_worker_does_all_of_a_short_call(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,7 @@ class FaultyRunner(Runner):
         self.waiting = threading.Semaphore(0)
         self.batches: list[Batch] = []
 
-    def run(self, batch: Batch) -> list[Rows]:
+    def run(self, batch: Batch, *, alone: bool = False) -> list[Rows]:
         self.batches.append(batch)
         if WAITS in batch.ids:
             self.waiting.release()
@@ -48,7 +48,7 @@ class FaultyRunner(Runner):
             raise SystemExit("poison")
         if RAISES in batch.ids:
             raise RuntimeError("poison")
-        return [self._poisoned(batch, answer) for answer in super().run(batch)]
+        return [self._poisoned(batch, answer) for answer in super().run(batch, alone=alone)]
 
     def wait_until_waiting(self) -> None:
         """Return once a worker stands at the gate."""

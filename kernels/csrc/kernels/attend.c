@@ -11,6 +11,7 @@
 #include "../distances.h"
 #include "../few_keys.h"
 #include "../functions.h"
+#include "../kernels.h"
 #include "../tile.h"
 #include "../transpose.h"
 

@@ -5,21 +5,12 @@
 
 #include <stdlib.h>
 
-#include "../simd.h"
+#include "../kernels.h"
 
 // What the wide rows of a block may take of the second-level cache, and what its number of rows is a multiple of: tiles
 // of every instruction set.
 #define BLOCK_BYTES (640 * 1024)
 #define WHOLE 42
-
-KERNEL(linear)
-(float *, const float *, const float *, const float *, ptrdiff_t, ptrdiff_t, ptrdiff_t, ptrdiff_t, ptrdiff_t, int);
-KERNEL(add_norm)
-(float *, const float *, const float *, const float *, const float *, float, ptrdiff_t, ptrdiff_t, ptrdiff_t, ptrdiff_t);
-struct Distances;
-__attribute__((visibility("default"))) int JOINED(attend, ISA)(
-    float *, const float *, const float *, const float *, ptrdiff_t, ptrdiff_t, ptrdiff_t, ptrdiff_t, ptrdiff_t,
-    ptrdiff_t, float, int, ptrdiff_t, const int64_t *, const int32_t *, ptrdiff_t, const struct Distances *);
 
 // A packed weight and its bias, or a norm's weight and its bias; each bias may be null.
 typedef struct {

@@ -3,6 +3,11 @@
 
 #include "../functions.h"
 #include "../int8.h"
+#include "../kernels.h"
+#include "../team.h"
+
+// Products of rows and depth of which one tile of columns is enough work to be taken by itself.
+#define CHUNK 8192
 
 // Codes of one row, `padded` (a multiple of 4 and at least `size`) of them, and W - 1 bytes of room behind; returns the
 // scale, which is NaN where the row has NaN or infinity. A value is about `scale * (code - zero)`.
@@ -85,27 +90,39 @@ INLINE void tiles(int num, float *out, ptrdiff_t step, const uint8_t *codes, con
     }
 }
 
-// The product of a block of rows; tiles share the rows evenly, as one of few rows waits for its own sums.
-INLINE void block(float *out, ptrdiff_t step, const Codes *codes, const Weight *weight, ptrdiff_t num, int activation) {
-    const ptrdiff_t depth = padded_to(weight->depth, 4), count = (num + ROWS - 1) / ROWS;
-    for (ptrdiff_t col = 0; col < weight->width; col += COLS)
+// The product of a block of rows, in chunks of columns.
+typedef struct {
+    float *out;
+    ptrdiff_t step, num, cols;  // of all chunks but the last
+    const Codes *codes;
+    const Weight *weight;
+} Block;
+
+// Tiles share the rows evenly, as one of few rows waits for its own sums.
+INLINE void columns(const Block *all, ptrdiff_t chunk, int activation) {
+    const Codes *codes = all->codes;
+    const Weight *weight = all->weight;
+    const ptrdiff_t depth = padded_to(weight->depth, 4), count = (all->num + ROWS - 1) / ROWS;
+    const ptrdiff_t end = (chunk + 1) * all->cols < weight->width ? (chunk + 1) * all->cols : weight->width;
+    for (ptrdiff_t col = chunk * all->cols; col < end; col += COLS)
         for (ptrdiff_t n = 0, row = 0; n < count; n++) {
-            const ptrdiff_t next = num * (n + 1) / count;
-            tiles((int)(next - row), out + row * step, step, codes->codes + row * depth, codes->scales + row,
-                  codes->zeros + row, weight, col, activation);
+            const ptrdiff_t next = all->num * (n + 1) / count;
+            tiles((int)(next - row), all->out + row * all->step, all->step, codes->codes + row * depth,
+                  codes->scales + row, codes->zeros + row, weight, col, activation);
             row = next;
         }
 }
 
 // Each in a function of its own, or the compiler runs out of registers for the sums.
-#define BLOCK_OF(name, activation)                                                                             \
-    static __attribute__((noinline)) void name(float *out, ptrdiff_t step, const Codes *codes, const Weight *weight, \
-                                               ptrdiff_t num) {                                                \
-        block(out, step, codes, weight, num, activation);                                                      \
+#define COLUMNS_OF(name, activation)                                         \
+    static void name(const void *what, ptrdiff_t chunk, ptrdiff_t member) {  \
+        (void)member;                                                        \
+        const Block *all = what;                                             \
+        columns(all, chunk, activation);                                     \
     }
-BLOCK_OF(plain_block, NONE)
-BLOCK_OF(gelu_block, GELU)
-BLOCK_OF(other_block, weight->activation)
+COLUMNS_OF(plain_columns, NONE)
+COLUMNS_OF(gelu_columns, GELU)
+COLUMNS_OF(other_columns, all->weight->activation)
 
 void JOINED(int8_codes, ISA)(Codes *codes, const float *rows, ptrdiff_t step, ptrdiff_t num, ptrdiff_t size) {
     const ptrdiff_t padded = padded_to(size, 4);
@@ -114,10 +131,13 @@ void JOINED(int8_codes, ISA)(Codes *codes, const float *rows, ptrdiff_t step, pt
 }
 
 void JOINED(int8_times, ISA)(float *out, ptrdiff_t step, const Codes *codes, const Weight *weight, ptrdiff_t num) {
+    // Enough to be worth taking.
+    const Block all = {out, step, num, num * weight->depth < CHUNK ? 2 * COLS : COLS, codes, weight};
+    const ptrdiff_t chunks = (weight->width + all.cols - 1) / all.cols;
     switch (weight->activation) {
-        case GELU: gelu_block(out, step, codes, weight, num); break;
-        case NONE: plain_block(out, step, codes, weight, num); break;
-        default: other_block(out, step, codes, weight, num);
+        case GELU: spread(gelu_columns, &all, chunks); break;
+        case NONE: spread(plain_columns, &all, chunks); break;
+        default: spread(other_columns, &all, chunks);
     }
 }
 

@@ -4,6 +4,7 @@
 // 255 where the score is greatest, and their exact sum divides. A row depends on its sequence alone.
 
 #include "../int8.h"
+#include "../kernels.h"
 
 INLINE V part_of(const float *row, ptrdiff_t i, ptrdiff_t size) {
     return size - i >= W ? v_load(row + i) : v_load_some(row + i, mask_of(size - i));

@@ -8,16 +8,7 @@
 #include <stdlib.h>
 
 #include "../int8.h"
-
-KERNEL(int8_linear)
-(float *, uint8_t *, const float *, const int8_t *, const int32_t *, const float *, const float *, ptrdiff_t, ptrdiff_t,
- ptrdiff_t, ptrdiff_t, int);
-KERNEL(int8_attention_room)(ptrdiff_t *, ptrdiff_t, ptrdiff_t, ptrdiff_t, ptrdiff_t);
-KERNEL(int8_attention)
-(float *, uint8_t *, const float *, const float *, const float *, const int32_t *, ptrdiff_t, ptrdiff_t, ptrdiff_t,
- ptrdiff_t, ptrdiff_t, float);
-KERNEL(add_norm)
-(float *, const float *, const float *, const float *, const float *, float, ptrdiff_t, ptrdiff_t, ptrdiff_t, ptrdiff_t);
+#include "../kernels.h"
 
 // As Python's `Int8Layer` packs it: the products of all rows, and of some rows, of which `query` is one.
 typedef struct {

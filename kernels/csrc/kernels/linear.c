@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "../functions.h"
+#include "../kernels.h"
+#include "../team.h"
 #include "../tile.h"
 
 // A block of rows stays in the second-level cache while all panels pass by. Rows of more than WHOLE columns come in parts
@@ -99,19 +101,26 @@ INLINE void tile(int num, const Call *call, float *out, const float *bias, const
 }
 
 // Some rows times all panels.
-static void block(const Call *call, float *out, const float *rows, const float *panels, ptrdiff_t num, ptrdiff_t width) {
-    for (ptrdiff_t col = 0; col < width; col += COLS) {
-        const ptrdiff_t cols = least(COLS, width - col);
-        const float *bias = call->bias ? call->bias + col : NULL, *panel = panels + col * call->panel_step;
-        for (ptrdiff_t row = 0; row < num; row += ROWS) {
-            const ptrdiff_t count = least(ROWS, num - row);
-            float *to = out + row * call->out_step + col;
-            const float *from = rows + row * call->rows_step;
-#define TILE(n) tile(n, call, to, bias, from, panel, cols);
-            FOR_ROWS(count, TILE)
-            if (call->is_last && call->activation != NONE)
-                activate_tile(to, call->out_step, count, cols, call->activation);
-        }
+typedef struct {
+    const Call *call;
+    float *out;
+    const float *rows, *panels;
+    ptrdiff_t num, width;
+} Block;
+
+static void one_panel(const void *what, ptrdiff_t panel, ptrdiff_t member) {
+    (void)member;
+    const Block *block = what;
+    const Call *call = block->call;
+    const ptrdiff_t col = panel * COLS, cols = least(COLS, block->width - col);
+    const float *bias = call->bias ? call->bias + col : NULL, *values = block->panels + col * call->panel_step;
+    for (ptrdiff_t row = 0; row < block->num; row += ROWS) {
+        const ptrdiff_t count = least(ROWS, block->num - row);
+        float *to = block->out + row * call->out_step + col;
+        const float *from = block->rows + row * call->rows_step;
+#define TILE(n) tile(n, call, to, bias, from, values, cols);
+        FOR_ROWS(count, TILE)
+        if (call->is_last && call->activation != NONE) activate_tile(to, call->out_step, count, cols, call->activation);
     }
 }
 
@@ -135,7 +144,8 @@ KERNEL(linear)
             const float *from = rows + row * rows_step + first;
             for (ptrdiff_t r = 0; copy && r < count; r++)
                 memcpy(copy + r * padded, from + r * rows_step, sizeof(float) * (size_t)call.depth);
-            block(&call, out + row * out_step, copy ? copy : from, panels + first * COLS, count, width);
+            const Block block = {&call, out + row * out_step, copy ? copy : from, panels + first * COLS, count, width};
+            spread(one_panel, &block, (width + COLS - 1) / COLS);
         }
     }
     free(copy);

@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-#include "../simd.h"
+#include "../kernels.h"
 
 // Sums run in so many chains at once, since each addition waits for the one before.
 #define CHAINS 4

@@ -6,7 +6,8 @@ Functions take addresses and sizes and check nothing: the caller answers for sha
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -129,6 +130,28 @@ def load(isa: str) -> Kernels:
     if isa not in isas():
         raise ValueError(f"isa={isa!r}; this CPU has {', '.join(isas()) or 'none of ours'}")
     return Kernels(isa)
+
+
+@contextmanager
+def spread(cores: int) -> Iterator[bool]:
+    """Let kernels that this thread calls meanwhile work on further cores too, with the same results.
+
+    Only one thread of the process does so at a time. The threads that help are made at first use and sleep soon after;
+    a fork of the process has none of them.
+
+    Args:
+        cores: How many to work on, this thread's counted; those that the process may not use are left out.
+
+    Yields:
+        Whether it does: not with one core, not while another thread does, and not for a while after other processes
+        kept the cores busy.
+    """
+    begun = bool(_library().spread_begin(cores))
+    try:
+        yield begun
+    finally:
+        if begun:
+            _library().spread_end()
 
 
 @cache

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -268,6 +269,13 @@ class DistanceTables:
         far = len(row_of_distance) // 2
         self._record = cenote_kernels.Distances(*addresses, self._rows.data_ptr(), num, far, step)
         self.address = ctypes.addressof(self._record)
+
+
+def spread(cores: int) -> AbstractContextManager[bool]:
+    """Let kernels that this thread calls meanwhile work on further cores too, see `cenote_kernels.spread`."""
+    import cenote_kernels
+
+    return cenote_kernels.spread(cores)
 
 
 def use(module: nn.Module, kernels: Kernels) -> None:
