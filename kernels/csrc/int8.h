@@ -35,18 +35,23 @@ INLINE V v_either(V a, V b, Mask m) { return _mm512_mask_mov_ps(b, m, a); }
 // The lowest byte of each; and those within 0 to 255, others cut to that.
 INLINE void store_bytes(uint8_t *to, VI v) { _mm_storeu_si128((void *)to, _mm512_cvtepi32_epi8(v)); }
 INLINE void store_codes(uint8_t *to, VI v) { _mm_storeu_si128((void *)to, _mm512_cvtusepi32_epi8(v)); }
+// As instructions: compilers copy the sums around the intrinsic, or make the products of several rows at once and run out
+// of registers.
 INLINE VI i_dot(VI sums, VI codes, VI weights) {
 #ifdef __AVX512VNNI__
-    // As an instruction: some compilers copy the sums around the intrinsic.
     __asm__("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(codes), "v"(weights));
     return sums;
 #else
-    const VI pairs = _mm512_maddubs_epi16(codes, weights);
-    return _mm512_add_epi32(sums, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
+    const VI ones = _mm512_set1_epi16(1);
+    VI pairs;
+    __asm__("vpmaddubsw %3, %2, %1\n\tvpmaddwd %4, %1, %1\n\tvpaddd %1, %0, %0"
+            : "+v"(sums), "=&v"(pairs)
+            : "v"(codes), "vm"(weights), "v"(ones));
+    return sums;
 #endif
 }
 #else
-#define ROWS 4
+#define ROWS 6
 INLINE VI i_all(int32_t x) { return _mm256_set1_epi32(x); }
 INLINE VI i_load(const void *from) { return _mm256_loadu_si256(from); }
 INLINE VI i_minus(VI a, VI b) { return _mm256_sub_epi32(a, b); }
@@ -83,13 +88,46 @@ INLINE void store_codes(uint8_t *to, VI v) {
     _mm_storel_epi64((void *)to, _mm_packus_epi16(shorts, shorts));
 }
 INLINE VI i_dot(VI sums, VI codes, VI weights) {
-    const VI pairs = _mm256_maddubs_epi16(codes, weights);
-    return _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+    const VI ones = _mm256_set1_epi16(1);
+    VI pairs;
+    __asm__("vpmaddubsw %3, %2, %1\n\tvpmaddwd %4, %1, %1\n\tvpaddd %1, %0, %0"
+            : "+x"(sums), "=&x"(pairs)
+            : "x"(codes), "xm"(weights), "x"(ones));
+    return sums;
 }
 #endif
 
 // Columns of a tile.
 #define COLS (2 * W)
+
+// Runs DO(n) for `num` rows, n being `num` as a constant.
+#if ROWS == 12
+#define FOR_ROWS(num, DO) \
+    switch (num) { \
+        case 1: DO(1) break; \
+        case 2: DO(2) break; \
+        case 3: DO(3) break; \
+        case 4: DO(4) break; \
+        case 5: DO(5) break; \
+        case 6: DO(6) break; \
+        case 7: DO(7) break; \
+        case 8: DO(8) break; \
+        case 9: DO(9) break; \
+        case 10: DO(10) break; \
+        case 11: DO(11) break; \
+        case 12: DO(12) break; \
+    }
+#else
+#define FOR_ROWS(num, DO) \
+    switch (num) { \
+        case 1: DO(1) break; \
+        case 2: DO(2) break; \
+        case 3: DO(3) break; \
+        case 4: DO(4) break; \
+        case 5: DO(5) break; \
+        case 6: DO(6) break; \
+    }
+#endif
 
 // The largest code in a panel.
 #ifdef __AVX512VNNI__

@@ -12,22 +12,33 @@
 // Codes of one row, `padded` (a multiple of 4 and at least `size`) of them, and W - 1 bytes of room behind; returns the
 // scale, which is NaN where the row has NaN or infinity. A value is about `scale * (code - zero)`.
 INLINE float row_codes(uint8_t *codes, int32_t *zero, const float *row, ptrdiff_t size, ptrdiff_t padded) {
-    V low = v_all(0), high = v_all(0), bad = v_all(0);
-    for (ptrdiff_t i = 0; i < size; i += W) {
-        const V x = size - i < W ? v_load_some(row + i, mask_of(size - i)) : v_load(row + i);
-        low = v_min(low, x), high = v_max(high, x), bad = v_fma(x, v_all(0), bad);
+    const ptrdiff_t whole = size / (2 * W) * (2 * W);
+    V low = v_all(0), high = v_all(0), low2 = v_all(0), high2 = v_all(0);
+    VI most = i_all(0), most2 = i_all(0);
+    for (ptrdiff_t i = 0; i < whole; i += 2 * W) {
+        const V x = v_load(row + i), y = v_load(row + i + W);
+        low = v_min(low, x), high = v_max(high, x), most = i_max(most, i_size(x));
+        low2 = v_min(low2, y), high2 = v_max(high2, y), most2 = i_max(most2, i_size(y));
     }
-    const float least = -v_largest(v_all(0) - low);
+    for (ptrdiff_t i = whole; i < size; i += W) {
+        const V x = v_load_some(row + i, mask_of(size - i));
+        low = v_min(low, x), high = v_max(high, x), most = i_max(most, i_size(x));
+    }
+    const float least = -v_largest(v_all(0) - v_min(low, low2));
     // Not less than a number whose inverse is finite; a row of zeros has codes of zero.
-    const float range = fmaxf(v_largest(high) - least, 1e-30f);
+    const float range = fmaxf(v_largest(v_max(high, high2)) - least, 1e-30f);
     const float inverse = 255.0f / range;
     *zero = (int32_t)rintf(-least * inverse);
     const VI zeros = i_all(*zero);
-    for (ptrdiff_t i = 0; i < padded; i += W) {
-        const V x = size - i < W ? v_load_some(row + i, mask_of(size - i)) : v_load(row + i);
-        store_codes(codes + i, i_max(i_plus(i_rounded(x * v_all(inverse)), zeros), i_all(0)));
-    }
-    return range / 255.0f + v_sum(bad);
+    const V by = v_all(inverse);
+    ptrdiff_t i = 0;
+    for (; i < size / W * W; i += W) store_codes(codes + i, i_plus(i_rounded(v_load(row + i) * by), zeros));
+    for (; i < padded; i += W)
+        store_codes(codes + i, i_plus(i_rounded(v_load_some(row + i, mask_of(size - i)) * by), zeros));
+    const int32_t bits = i_largest(i_max(most, most2));
+    float largest;
+    memcpy(&largest, &bits, 4);
+    return range / 255.0f + largest * 0.0f;
 }
 
 // Numbered as in `layers/kernels.py` of Cenote.
@@ -75,21 +86,6 @@ INLINE void tile(int num, float *out, ptrdiff_t step, const uint8_t *codes, cons
     }
 }
 
-#define CASE(n)                                                                 \
-    case n:                                                                     \
-        tile(n, out, step, codes, scales, zeros, weight, col, activation); \
-        break;
-
-INLINE void tiles(int num, float *out, ptrdiff_t step, const uint8_t *codes, const float *scales,
-                  const int32_t *zeros, const Weight *weight, ptrdiff_t col, int activation) {
-    switch (num) {
-        CASE(1) CASE(2) CASE(3) CASE(4)
-#if ROWS > 4
-        CASE(5) CASE(6) CASE(7) CASE(8) CASE(9) CASE(10) CASE(11) CASE(12)
-#endif
-    }
-}
-
 // The product of a block of rows, in chunks of columns.
 typedef struct {
     float *out;
@@ -107,8 +103,10 @@ INLINE void columns(const Block *all, ptrdiff_t chunk, int activation) {
     for (ptrdiff_t col = chunk * all->cols; col < end; col += COLS)
         for (ptrdiff_t n = 0, row = 0; n < count; n++) {
             const ptrdiff_t next = all->num * (n + 1) / count;
-            tiles((int)(next - row), all->out + row * all->step, all->step, codes->codes + row * depth,
-                  codes->scales + row, codes->zeros + row, weight, col, activation);
+            float *to = all->out + row * all->step;
+            const uint8_t *from = codes->codes + row * depth;
+#define TILE(n) tile(n, to, all->step, from, codes->scales + row, codes->zeros + row, weight, col, activation);
+            FOR_ROWS(next - row, TILE)
             row = next;
         }
 }

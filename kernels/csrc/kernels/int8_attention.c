@@ -203,23 +203,14 @@ INLINE void tile_of_queries(int num, const Room *room, ptrdiff_t head, float *ou
     weigh(num, room, head, out, step, inverses, keys);
 }
 
-#define CASE(n)                                                                                      \
-    case n:                                                                                          \
-        tile_of_queries(n, room, head, out + row * step, step, row, keys, bad); \
-        break;
-
 // All queries of one head.
 INLINE void attend(const Room *room, ptrdiff_t head, float *out, ptrdiff_t step, ptrdiff_t queries, ptrdiff_t keys,
                    float bad) {
     const ptrdiff_t count = (queries + ROWS - 1) / ROWS;
     for (ptrdiff_t n = 0, row = 0; n < count; n++) {
         const ptrdiff_t next = queries * (n + 1) / count;
-        switch (next - row) {
-            CASE(1) CASE(2) CASE(3) CASE(4)
-#if ROWS > 4
-            CASE(5) CASE(6) CASE(7) CASE(8) CASE(9) CASE(10) CASE(11) CASE(12)
-#endif
-        }
+#define TILE(n) tile_of_queries(n, room, head, out + row * step, step, row, keys, bad);
+        FOR_ROWS(next - row, TILE)
         row = next;
     }
 }
