@@ -137,3 +137,43 @@ def test_a_row_that_no_table_has(kernels: Kernels, beyond: int) -> None:
     assert embed_norm(kernels, [(rows, ids)], weight, weight, 3) is None
     assert embed_norm(kernels, [(rows, np.zeros(3, np.int32)), (rows, ids)], weight, weight, 3) is None
     assert embed_norm(kernels, [(rows, ids[:2])], weight, weight, 2) is not None
+
+
+def sum_norm(
+    kernels: Kernels, rows: FloatArray, added: FloatArray | None, weight: FloatArray, *, centred: bool
+) -> FloatArray:
+    """Call the kernel that keeps the sum: in `added`."""
+    out = guarded(np.full(rows.shape, np.nan, np.float32))
+    addresses = [0 if array is None else array.ctypes.data for array in (added, rows, weight, None)]
+    kernels.sum_norm(out.ctypes.data, *addresses, EPS, *rows.shape, rows.strides[0] // 4, centred)
+    return out
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("centred", [True, False])
+def test_norms_that_keep_the_sum(kernels: Kernels, size: int, centred: bool) -> None:
+    for num, side in product((0, 1, 5), ("start", "end")):
+        end: Literal["start", "end"] = "start" if side == "start" else "end"
+        rows, added, weight = guarded(made(18, num, size), end), guarded(made(19, num, size), end), made(20, size)
+        wanted = rows + added
+        exact = wanted.astype(np.float64)
+        exact = exact - exact.mean(1, keepdims=True) if centred else exact
+        exact = exact / np.sqrt((exact**2).mean(1, keepdims=True) + EPS) * weight
+        found = sum_norm(kernels, rows, added, weight, centred=centred)
+        assert (added == wanted).all()
+        lost = np.abs(wanted).max(1, initial=0) / np.sqrt(wanted.var(1) + EPS) if centred else np.zeros(num)
+        assert (np.abs(found - exact) <= 2e-6 * (1 + lost[:, None] + np.abs(exact))).all()
+        assert (found == sum_norm(kernels, wanted, None, weight, centred=centred)).all()
+        alone = [sum_norm(kernels, wanted[n : n + 1], None, weight, centred=centred) for n in range(num)]
+        assert (found == np.concatenate([found[:0], *alone])).all()
+
+
+@pytest.mark.parametrize("centred", [True, False])
+def test_what_is_not_finite_stays_in_its_row_and_strides_do_not_matter(kernels: Kernels, centred: bool) -> None:
+    wide, weight = made(21, 5, 90), made(22, 37)
+    wide[2, 40] = np.nan
+    rows = wide[:, 9:46]
+    found = sum_norm(kernels, rows, None, weight, centred=centred)
+    assert np.isfinite(found).all(axis=1).tolist() == [True, True, False, True, True]
+    same = sum_norm(kernels, rows.copy(), None, weight, centred=centred)
+    assert np.array_equal(found, same, equal_nan=True)

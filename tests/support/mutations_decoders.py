@@ -31,8 +31,8 @@ ROPE: Final = (
     Mutation(
         "queries not turned",
         "layers/decoder.py",
-        "attend(rotate(query, turn), key",
-        "attend(query, key",
+        "query = turned(query, turn, self.q_norm, self.kernels)",
+        "query = query",
         (f"{HIDDEN}[llama]",),
     ),
     Mutation(
@@ -196,15 +196,15 @@ DECODER_BLOCKS: Final = (
     Mutation(
         "norm of keys left out",
         "layers/decoder.py",
-        "            key = self.k_norm(key)",
-        "            key = key.clone()",
+        "turned(key, turn, self.k_norm, self.kernels)",
+        "turned(key, turn, None, self.kernels)",
         (f"{HIDDEN}[qwen3]",),
     ),
     Mutation(
         "norms of queries and keys swapped",
         "layers/decoder.py",
-        "            query = self.q_norm(query)",
-        "            query = self.k_norm(query)",
+        "turned(query, turn, self.q_norm, self.kernels)",
+        "turned(query, turn, self.k_norm, self.kernels)",
         (f"{HIDDEN}[qwen3]",),
     ),
     Mutation(
@@ -224,9 +224,9 @@ DECODER_BLOCKS: Final = (
     ),
     Mutation(
         "gate and up swapped",
-        "layers/decoder.py",
-        "gate, up = self.gate_up",
-        "up, gate = self.gate_up",
+        "layers/linear.py",
+        "gate, up = self._gate_first(out, -1)",
+        "up, gate = self._gate_first(out, -1)",
         (f"{HIDDEN}[qwen2]",),
     ),
     Mutation(

@@ -135,8 +135,8 @@ BY_DISTANCE: Final = (
     Mutation(
         "the residual of T5 normalised",
         "models/t5.py",
-        "attended_QD.add_(hidden_TD if",
-        "attended_QD.add_(self.attention_norm(hidden_TD) if",
+        "self.norm.of_sum(hidden_TD if",
+        "self.norm.of_sum(self.attention_norm(hidden_TD) if",
         (f"{HIDDEN}[t5]",),
     ),
     Mutation(
@@ -180,8 +180,8 @@ ADAPTED: Final = (
     Mutation(
         "adapters added after the activation",
         "layers/linear.py",
-        "out = self._product(x, None).add_(",
-        "out = self._product(x, self.activation).add_(",
+        "        out = self._product(x, None)\n",
+        "        out = self._product(x, self.activation if self.gate is None else None)\n",
         (ADAPTERS,),
     ),
 )

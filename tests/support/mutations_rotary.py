@@ -72,8 +72,8 @@ ROTARY: Final = (
     Mutation(
         "queries of encoders not turned",
         "layers/blocks.py",
-        "query, key = rotate(query, own_Q.turn), rotate(key, own_T.turn)",
-        "key = rotate(key, own_T.turn)",
+        "query = turned(query, own_Q.turn, None, self.kernels)",
+        "query = query",
         (f"{HIDDEN}[gte]",),
     ),
     Mutation(
@@ -92,9 +92,9 @@ ROTARY: Final = (
     ),
     Mutation(
         "gates of encoders stored in the other order",
-        "layers/blocks.py",
-        "(second, first) if self.gate_first",
-        "(second, first) if not self.gate_first",
+        "layers/linear.py",
+        "(first, second) if next(iter(self.parts)) == self.gate",
+        "(first, second) if next(iter(self.parts)) != self.gate",
         (f"{HIDDEN}[gte]",),
     ),
     Mutation(

@@ -59,12 +59,32 @@ static void activate_tile(float *out, ptrdiff_t step, ptrdiff_t num, ptrdiff_t c
     }
 }
 
+// Of a finished tile the left vector of each row, activated, times the right one.
+static void gate_tile(float *out, ptrdiff_t step, const float *sums, ptrdiff_t sums_step, ptrdiff_t num, ptrdiff_t cols,
+                      int activation) {
+    const Mask some = mask_of(cols);
+    V v[4];
+    ptrdiff_t row = 0;
+    for (; row + 4 <= num; row += 4) {
+        for (int i = 0; i < 4; i++) v[i] = v_load(sums + (row + i) * sums_step);
+        activate(4, v, activation);
+        for (int i = 0; i < 4; i++)
+            v_store_some(out + (row + i) * step, v[i] * v_load(sums + (row + i) * sums_step + W), some);
+    }
+    for (; row < num; row++) {
+        v[0] = v_load(sums + row * sums_step);
+        activate(1, v, activation);
+        v_store_some(out + row * step, v[0] * v_load(sums + row * sums_step + W), some);
+    }
+}
+
 // What all tiles of a call have in common. `depth` is that of a part of the columns of the rows: sums of the parts before
-// it lie in `out`.
+// it lie in `out`. `gated_width` is that of the results of gates.
 typedef struct {
     const float *bias;
     ptrdiff_t out_step, rows_step, depth, panel_step;
     int is_first, is_last, activation;
+    ptrdiff_t gated_width;
 } Call;
 
 INLINE void tile(int num, const Call *call, float *out, const float *bias, const float *rows, const float *panel,
@@ -100,10 +120,10 @@ INLINE void tile(int num, const Call *call, float *out, const float *bias, const
     }
 }
 
-// Some rows times all panels.
+// Some rows times all panels. Where `out` is null, no sums are left beside those of a tile.
 typedef struct {
     const Call *call;
-    float *out;
+    float *out, *gated;
     const float *rows, *panels;
     ptrdiff_t num, width;
 } Block;
@@ -112,23 +132,31 @@ static void one_panel(const void *what, ptrdiff_t panel, ptrdiff_t member) {
     (void)member;
     const Block *block = what;
     const Call *call = block->call;
+    float sums[ROWS * COLS];
     const ptrdiff_t col = panel * COLS, cols = least(COLS, block->width - col);
     const float *bias = call->bias ? call->bias + col : NULL, *values = block->panels + col * call->panel_step;
     for (ptrdiff_t row = 0; row < block->num; row += ROWS) {
         const ptrdiff_t count = least(ROWS, block->num - row);
-        float *to = block->out + row * call->out_step + col;
+        float *to = block->out ? block->out + row * call->out_step + col : sums;
         const float *from = block->rows + row * call->rows_step;
 #define TILE(n) tile(n, call, to, bias, from, values, cols);
         FOR_ROWS(count, TILE)
-        if (call->is_last && call->activation != NONE) activate_tile(to, call->out_step, count, cols, call->activation);
+        if (call->is_last && block->gated)
+            gate_tile(block->gated + row * call->gated_width + col / 2, call->gated_width, to, call->out_step, count,
+                      call->gated_width - col / 2, call->activation);
+        else if (call->is_last && call->activation != NONE)
+            activate_tile(to, call->out_step, count, cols, call->activation);
     }
 }
 
-// `bias` may be null. Rows start `rows_step` and `out_step` floats apart.
-KERNEL(linear)
-(float *out, const float *rows, const float *panels, const float *bias, ptrdiff_t num, ptrdiff_t depth, ptrdiff_t width,
- ptrdiff_t rows_step, ptrdiff_t out_step, int activation) {
-    const ptrdiff_t parts = depth > WHOLE ? (depth + PART - 1) / PART : 1, part = (depth + parts - 1) / parts;
+// The parts that a depth comes in.
+INLINE ptrdiff_t parts_of(ptrdiff_t depth) { return depth > WHOLE ? (depth + PART - 1) / PART : 1; }
+
+// All rows times all panels; results of gates come to `gated`, if it is not null.
+static void multiply_all(float *out, float *gated, const float *rows, const float *panels, const float *bias, ptrdiff_t num,
+                         ptrdiff_t depth, ptrdiff_t width, ptrdiff_t rows_step, ptrdiff_t out_step, ptrdiff_t gated_width,
+                         int activation) {
+    const ptrdiff_t parts = parts_of(depth), part = (depth + parts - 1) / parts;
     // Rows of parts are copied side by side, a line more than whole lines apart, so that they lie in different sets of
     // the first-level cache. Without memory for that the result is the same, later.
     const ptrdiff_t padded = (part + 31) / 32 * 32 + 16;
@@ -138,15 +166,37 @@ KERNEL(linear)
     float *copy = apart && num > 1 ? malloc(sizeof(float) * (size_t)(least(size, num) * padded)) : NULL;
     for (ptrdiff_t first = 0; first == 0 || first < depth; first += part) {
         Call call = {bias, out_step, copy ? padded : rows_step, least(part, depth - first), depth,
-                     first == 0, first + part >= depth, activation};
+                     first == 0, first + part >= depth, activation, gated_width};
         for (ptrdiff_t row = 0; row < num; row += size) {
             const ptrdiff_t count = least(size, num - row);
             const float *from = rows + row * rows_step + first;
             for (ptrdiff_t r = 0; copy && r < count; r++)
                 memcpy(copy + r * padded, from + r * rows_step, sizeof(float) * (size_t)call.depth);
-            const Block block = {&call, out + row * out_step, copy ? copy : from, panels + first * COLS, count, width};
+            const Block block = {&call, out ? out + row * out_step : NULL, gated ? gated + row * gated_width : NULL,
+                                 copy ? copy : from, panels + first * COLS, count, width};
             spread(one_panel, &block, (width + COLS - 1) / COLS);
         }
     }
     free(copy);
+}
+
+// `bias` may be null. Rows start `rows_step` and `out_step` floats apart.
+KERNEL(linear)
+(float *out, const float *rows, const float *panels, const float *bias, ptrdiff_t num, ptrdiff_t depth, ptrdiff_t width,
+ ptrdiff_t rows_step, ptrdiff_t out_step, int activation) {
+    multiply_all(out, NULL, rows, panels, bias, num, depth, width, rows_step, out_step, 0, activation);
+}
+
+// The gate of a feed-forward (Shazeer 2020), `activation(rows * gate^T) * (rows * up^T)`, `[num, width]` side by side.
+// Panels, and `bias` if it is not null, hold W columns of the gate and then those of the other, filled with zeros. Not 0
+// where there is no memory for sums between the parts of the depth.
+__attribute__((visibility("default"))) int JOINED(gated_linear, ISA)(
+    float *out, const float *rows, const float *panels, const float *bias, ptrdiff_t num, ptrdiff_t depth, ptrdiff_t width,
+    ptrdiff_t rows_step, int activation) {
+    const ptrdiff_t both = (width + W - 1) / W * COLS;
+    float *sums = NULL;
+    if (parts_of(depth) > 1 && !(sums = malloc(sizeof(float) * (size_t)(num * both + 1)))) return 1;
+    multiply_all(sums, out, rows, panels, bias, num, depth, both, rows_step, sums ? both : COLS, width, activation);
+    free(sums);
+    return 0;
 }

@@ -7,56 +7,82 @@
 // Sums run in so many chains at once, since each addition waits for the one before.
 #define CHAINS 4
 
+INLINE V sum_of(const V chains[CHAINS]) { return (chains[0] + chains[1]) + (chains[2] + chains[3]); }
+
+// The norm of one row `in + more` to `to`, and the sum itself to `sums`; `more` and `bias` may be null, without `more`
+// there is no sum, and `sums` may be `in`, `more` or `to`. `centred`: a layer norm; else the root mean square divides.
+INLINE void normed(float *to, float *sums, const float *in, const float *more, const float *weight, const float *bias,
+                   float eps, ptrdiff_t size, int centred) {
+    const ptrdiff_t whole = size / (CHAINS * W) * (CHAINS * W);
+    V totals[CHAINS], squares[CHAINS];
+    for (int c = 0; c < CHAINS; c++) totals[c] = squares[c] = v_all(0);
+    for (ptrdiff_t i = 0; (more || centred) && i < whole; i += CHAINS * W) {
+        for (int c = 0; c < CHAINS; c++) {
+            V x = v_load(in + i + c * W);
+            if (more) {
+                x = x + v_load(more + i + c * W);
+                v_store(sums + i + c * W, x);
+            }
+            totals[c] = totals[c] + x;
+        }
+    }
+    for (ptrdiff_t i = whole; (more || centred) && i < size; i += W) {
+        const Mask some = mask_of(size - i);
+        V x = v_load_some(in + i, some);
+        if (more) {
+            x = x + v_load_some(more + i, some);
+            v_store_some(sums + i, x, some);
+        }
+        totals[0] = totals[0] + x;
+    }
+    const float *from = more ? sums : in;
+    const V mean = v_all(centred ? v_sum(sum_of(totals)) / (float)size : 0);
+    for (ptrdiff_t i = 0; i < whole; i += CHAINS * W) {
+        for (int c = 0; c < CHAINS; c++) {
+            const V x = v_load(from + i + c * W) - mean;
+            squares[c] = v_fma(x, x, squares[c]);
+        }
+    }
+    for (ptrdiff_t i = whole; i < size; i += W) {
+        const Mask some = mask_of(size - i);
+        const V x = v_only(v_load_some(from + i, some) - mean, some);
+        squares[0] = v_fma(x, x, squares[0]);
+    }
+    const V scale = v_all(1.0f / sqrtf(v_sum(sum_of(squares)) / (float)size + eps));
+    ptrdiff_t i = 0;
+    for (; i + W <= size; i += W) {
+        const V x = (v_load(from + i) - mean) * scale, shift = bias ? v_load(bias + i) : v_all(0);
+        v_store(to + i, v_fma(x, v_load(weight + i), shift));
+    }
+    if (i < size) {
+        const Mask some = mask_of(size - i);
+        const V x = (v_load_some(from + i, some) - mean) * scale, shift = bias ? v_load_some(bias + i, some) : v_all(0);
+        v_store_some(to + i, v_fma(x, v_load_some(weight + i, some), shift), some);
+    }
+}
+
 // Layer norm of `rows + added` (Ba et al. 2016), `added` and `bias` may be null. `out` may be `rows`.
 // Rows start `rows_step` and `added_step` floats apart; those of `out` lie side by side.
 KERNEL(add_norm)
 (float *out, const float *rows, const float *added, const float *weight, const float *bias, float eps, ptrdiff_t num,
  ptrdiff_t size, ptrdiff_t rows_step, ptrdiff_t added_step) {
-    const ptrdiff_t whole = size / (CHAINS * W) * (CHAINS * W);
+    for (ptrdiff_t row = 0; row < num; row++)
+        normed(out + row * size, out + row * size, rows + row * rows_step, added ? added + row * added_step : NULL, weight,
+               bias, eps, size, 1);
+}
+
+// What a layer that normalises first takes: `added` becomes `rows + added`, and `out` the norm of that, a layer norm or
+// (`centred` 0) the one by the root mean square (Zhang and Sennrich 2019). `added` and `bias` may be null. All rows lie
+// side by side but `rows`, which start `rows_step` floats apart.
+KERNEL(sum_norm)
+(float *out, float *added, const float *rows, const float *weight, const float *bias, float eps, ptrdiff_t num,
+ ptrdiff_t size, ptrdiff_t rows_step, int centred) {
     for (ptrdiff_t row = 0; row < num; row++) {
-        const float *in = rows + row * rows_step, *more = added ? added + row * added_step : NULL;
-        float *to = out + row * size;
-        V sums[CHAINS], squares[CHAINS];
-        for (int c = 0; c < CHAINS; c++) sums[c] = squares[c] = v_all(0);
-        for (ptrdiff_t i = 0; i < whole; i += CHAINS * W) {
-            for (int c = 0; c < CHAINS; c++) {
-                V x = v_load(in + i + c * W);
-                if (more) x = x + v_load(more + i + c * W);
-                v_store(to + i + c * W, x);
-                sums[c] = sums[c] + x;
-            }
-        }
-        for (ptrdiff_t i = whole; i < size; i += W) {
-            const Mask some = mask_of(size - i);
-            V x = v_load_some(in + i, some);
-            if (more) x = x + v_load_some(more + i, some);
-            v_store_some(to + i, x, some);
-            sums[0] = sums[0] + x;
-        }
-        const V mean = v_all(v_sum((sums[0] + sums[1]) + (sums[2] + sums[3])) / (float)size);
-        for (ptrdiff_t i = 0; i < whole; i += CHAINS * W) {
-            for (int c = 0; c < CHAINS; c++) {
-                const V x = v_load(to + i + c * W) - mean;
-                squares[c] = v_fma(x, x, squares[c]);
-            }
-        }
-        for (ptrdiff_t i = whole; i < size; i += W) {
-            const Mask some = mask_of(size - i);
-            const V x = v_only(v_load_some(to + i, some) - mean, some);
-            squares[0] = v_fma(x, x, squares[0]);
-        }
-        const float variance = v_sum((squares[0] + squares[1]) + (squares[2] + squares[3])) / (float)size;
-        const V scale = v_all(1.0f / sqrtf(variance + eps));
-        ptrdiff_t i = 0;
-        for (; i + W <= size; i += W) {
-            const V x = (v_load(to + i) - mean) * scale, shift = bias ? v_load(bias + i) : v_all(0);
-            v_store(to + i, v_fma(x, v_load(weight + i), shift));
-        }
-        if (i < size) {
-            const Mask some = mask_of(size - i);
-            const V x = (v_load_some(to + i, some) - mean) * scale, shift = bias ? v_load_some(bias + i, some) : v_all(0);
-            v_store_some(to + i, v_fma(x, v_load_some(weight + i, some), shift), some);
-        }
+        float *sums = added ? added + row * size : NULL;
+        if (centred)
+            normed(out + row * size, sums, rows + row * rows_step, sums, weight, bias, eps, size, 1);
+        else
+            normed(out + row * size, sums, rows + row * rows_step, sums, weight, bias, eps, size, 0);
     }
 }
 

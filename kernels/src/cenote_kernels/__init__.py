@@ -27,10 +27,18 @@ SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
     # out, tables (address, that of int32 ids or 0, number of rows: three int64 each), their number, weight, bias or 0,
     # eps, number of rows, their size; not 0 where a table has no such row
     "embed_norm": (_P, _P, _I, _P, _P, _F, _I, _I),
+    # out, what is added and becomes the sum or 0, rows, weight, bias or 0, eps, number of rows, their size, step
+    # between rows, whether the mean is subtracted
+    "sum_norm": (_P, _P, _P, _P, _P, _F, _I, _I, _I, _N),
+    # rows, cosines, sines, weight of the norm of heads or 0, eps, number of rows, heads, their size, pairs, step
+    "turn": (_P, _P, _P, _P, _F, _I, _I, _I, _I, _I),
     # panels, weight, width, depth, step between its rows
     "pack": (_P, _P, _I, _I, _I),
     # out, rows, panels, bias or 0, number of rows, depth, width, steps between rows and those of out, activation
     "linear": (_P, _P, _P, _P, _I, _I, _I, _I, _I, _N),
+    # out, rows, panels, bias or 0, number of rows, depth, width of out, step between rows, activation; not 0 where
+    # memory is missing
+    "gated_linear": (_P, _P, _P, _P, _I, _I, _I, _I, _N),
     # out, queries, keys, values, steps between rows of each, heads, heads of keys, their size, scale, causal, window or
     # -1, positions of the query rows (int64) or 0, runs (six int32 each), their number, a `Distances` or 0; not 0 where
     # memory is missing
@@ -53,7 +61,7 @@ SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
 }
 """Name of a function -> types of its arguments; the sources in `csrc` say what they are."""
 
-_CAN_FAIL: Final = ("embed_norm", "attend", "encoder_layer", "int8_layer")
+_CAN_FAIL: Final = ("embed_norm", "attend", "gated_linear", "encoder_layer", "int8_layer")
 
 
 class Distances(ctypes.Structure):
@@ -77,11 +85,15 @@ class Kernels:
         isa: One of those that `isas()` names.
 
     Attributes:
+        lanes: How many floats a vector has.
         saturates: Whether codes of weights in int8 must stay within 63, since products are summed in 16 bits.
     """
 
     add_norm: Callable[..., None]
     embed_norm: Callable[..., int]
+    sum_norm: Callable[..., None]
+    turn: Callable[..., None]
+    gated_linear: Callable[..., int]
     pack: Callable[..., None]
     linear: Callable[..., None]
     attend: Callable[..., int]
@@ -93,6 +105,7 @@ class Kernels:
 
     def __init__(self, isa: str) -> None:
         self.isa = isa
+        self.lanes = 8 if isa == "avx2" else 16
         self.saturates = not isa.endswith("vnni")
         for name, types in SIGNATURES.items():
             function = getattr(_library(), f"{name}_{isa}")

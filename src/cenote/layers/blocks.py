@@ -17,10 +17,10 @@ from . import int8
 from .adapters import AdapterSizes
 from .attention import PLAIN, Rule, attend, why_not_kernels
 from .kernels import EncoderLayer, Kernels, Weight
-from .linear import ACTIVATIONS, Linear
+from .linear import Linear
 from .norms import LayerNorm
 from .packed import Bounds, Packed
-from .rope import Angles, Turn, rotate
+from .rope import Angles, Turn, turned
 
 
 @dataclass(frozen=True)
@@ -74,16 +74,20 @@ class GatedFeedForward(nn.Module):
     def __init__(self, shape: EncoderShape) -> None:
         super().__init__()
         size, inner = shape.hidden_size, shape.inner_size
-        self.gate_first = shape.gate_first
         parts = dict.fromkeys(("gate", "up") if shape.gate_first else ("up", "gate"), inner)
-        self.up_gate = Linear(size, 2 * inner, bias=shape.up_bias, parts=parts, adapters=shape.adapters)
-        self.activation = ACTIVATIONS[shape.activation]
+        self.up_gate = Linear(
+            size,
+            2 * inner,
+            bias=shape.up_bias,
+            activation=shape.activation,
+            parts=parts,
+            gate="gate",
+            adapters=shape.adapters,
+        )
         self.down = Linear(inner, size, bias=shape.down_bias, adapters=shape.adapters)
 
     def forward(self, hidden_TD: Tensor, chosen: Tensor | None = None) -> Tensor:
-        first, second = self.up_gate(hidden_TD, chosen).chunk(2, dim=1)
-        up, gate = (second, first) if self.gate_first else (first, second)
-        out: Tensor = self.down(self.activation(gate) * up, chosen)
+        out: Tensor = self.down(self.up_gate(hidden_TD, chosen), chosen)
         return out
 
 
@@ -195,7 +199,8 @@ class Block(nn.Module):
         parts = self.projected(hidden_TD, rows_Q, own_T.chosen, own_Q.chosen)
         query, key, value = (part.unflatten(1, (self.num_heads, -1)) for part in parts)
         if own_T.turn is not None and own_Q.turn is not None:
-            query, key = rotate(query, own_Q.turn), rotate(key, own_T.turn)
+            query = turned(query, own_Q.turn, None, self.kernels)
+            key = turned(key, own_T.turn, None, self.kernels)
         kernels = self.qkv.kernels if self.qkv.int8 and own_T.turn is None else None
         if kernels is not None and int8.why_not_attend(rule, bounds) is None:
             attended = int8.attend(kernels, query, key, value, bounds, rule)

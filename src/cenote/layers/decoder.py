@@ -12,17 +12,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..rope import Rope
 from .attention import Rule, attend
 from .blocks import Hidden
 from .kernels import Kernels
-from .linear import ACTIVATIONS, Linear
+from .linear import Linear
+from .norms import LayerNorm, RMSNorm
 from .packed import Bounds, Packed
-from .rope import Angles, Turn, rotate
+from .rope import Angles, Turn, turned
 
 
 @dataclass(frozen=True)
@@ -73,26 +72,6 @@ class DecoderShape:
         return Rule(scale=self.scale, causal=self.causal, window=self.windows[layer], softcap=self.softcap)
 
 
-class RMSNorm(nn.Module):
-    """Rows divided by their root mean square, times `weight + offset`, in float32 (arXiv 1910.07467)."""
-
-    def __init__(self, size: int, eps: float, offset: float) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(size), requires_grad=False)
-        self.eps, self.offset = eps, offset
-        self._factors: Tensor | None = None
-
-    def prepare(self) -> None:
-        """Write the factors out once, after loading."""
-        factors = self.weight.detach().float()
-        self._factors = factors + self.offset if self.offset else factors
-
-    def forward(self, rows: Tensor) -> Tensor:
-        """`[..., size]` to the same."""
-        assert self._factors is not None
-        return F.rms_norm(rows.float(), self.weight.shape, self._factors, self.eps).to(rows.dtype)
-
-
 class DecoderBlock(nn.Module):
     """One layer."""
 
@@ -112,8 +91,14 @@ class DecoderBlock(nn.Module):
         self.out = Linear(self.sizes[0], size, bias=shape.out_bias)
         self.attention_post_norm = _norm(shape) if shape.post_norms else None
         self.inner_norm = _norm(shape)
-        self.gate_up = Linear(size, 2 * inner, bias=shape.inner_bias, parts={"gate": inner, "up": inner})
-        self.activation = ACTIVATIONS[shape.activation]
+        self.gate_up = Linear(
+            size,
+            2 * inner,
+            bias=shape.inner_bias,
+            activation=shape.activation,
+            parts={"gate": inner, "up": inner},
+            gate="gate",
+        )
         self.down = Linear(inner, size, bias=shape.inner_bias)
         self.inner_post_norm = _norm(shape) if shape.post_norms else None
 
@@ -121,17 +106,14 @@ class DecoderBlock(nn.Module):
         """`[T, D]` to `[Q, D]`: the rows `rows_Q`, or all of them. Keys and values are those of all tokens."""
         qkv = self.qkv(_normed(self.attention_norm, hidden_TD)).split(self.sizes, dim=1)
         query, key, value = (part.unflatten(1, (-1, self.head_size)) for part in qkv)
-        if self.k_norm is not None:
-            key = self.k_norm(key)
-        key = rotate(key, turn)
+        key = turned(key, turn, self.k_norm, self.kernels)
         if rows_Q is not None:
             query, hidden_TD, turn = query[rows_Q], hidden_TD[rows_Q], turn.of_rows(rows_Q)
-        if self.q_norm is not None:
-            query = self.q_norm(query)
-        attended = self.out(attend(rotate(query, turn), key, value, bounds, rule, self.kernels))
-        hidden_QD = _normed(self.attention_post_norm, attended).add_(hidden_TD)
-        gate, up = self.gate_up(self.inner_norm(hidden_QD)).chunk(2, dim=1)
-        return _normed(self.inner_post_norm, self.down(self.activation(gate) * up)).add_(hidden_QD)
+        query = turned(query, turn, self.q_norm, self.kernels)
+        attended = self.out(attend(query, key, value, bounds, rule, self.kernels))
+        hidden_QD = _normed(self.attention_post_norm, attended)
+        inner = self.gate_up(self.inner_norm.of_sum(hidden_TD, hidden_QD))
+        return _normed(self.inner_post_norm, self.down(inner)).add_(hidden_QD)
 
 
 class Decoder(nn.Module):
@@ -171,11 +153,11 @@ def _heads(shape: DecoderShape) -> dict[str, int]:
     return {"q": shape.num_heads, "k": shape.num_key_heads, "v": shape.num_key_heads}
 
 
-def _norm(shape: DecoderShape) -> RMSNorm | nn.LayerNorm:
+def _norm(shape: DecoderShape) -> RMSNorm | LayerNorm:
     if shape.layer_norm:
-        return nn.LayerNorm(shape.hidden_size, eps=shape.norm_eps, bias=shape.norm_bias)
+        return LayerNorm(shape.hidden_size, eps=shape.norm_eps, bias=shape.norm_bias)
     return RMSNorm(shape.hidden_size, shape.norm_eps, shape.norm_offset)
 
 
-def _normed(norm: RMSNorm | nn.LayerNorm | None, rows: Tensor) -> Tensor:
+def _normed(norm: RMSNorm | LayerNorm | None, rows: Tensor) -> Tensor:
     return rows if norm is None else norm.forward(rows)

@@ -77,6 +77,57 @@ class Kernels:
             raise IndexError(f"A token, position or segment is beyond the tables of embeddings, of {sizes} rows.")
         return out
 
+    def sum_norm(
+        self, rows: Tensor, added: Tensor | None, weight: Tensor, bias: Tensor | None, eps: float, *, centred: bool
+    ) -> Tensor:
+        """The norm of `rows + added`, `[..., D]`; `added` becomes that sum.
+
+        Args:
+            centred: Whether the mean is subtracted (layer norm); else the root mean square alone divides.
+        """
+        rows_TD = _side_by_side(rows)
+        assert added is None or (added.shape == rows.shape and added.is_contiguous())
+        out = torch.empty(rows.shape, dtype=torch.float32)
+        self.functions.sum_norm(
+            out.data_ptr(),
+            0 if added is None else added.data_ptr(),
+            rows_TD.data_ptr(),
+            weight.data_ptr(),
+            0 if bias is None else bias.data_ptr(),
+            eps,
+            *rows_TD.shape,
+            rows_TD.stride(0),
+            centred,
+        )
+        return out
+
+    def turn(self, rows_THK: Tensor, cos: Tensor, sin: Tensor, weight: Tensor | None, eps: float) -> Tensor:
+        """Turn the first pairs of each head, in place if the heads lie side by side.
+
+        Args:
+            cos, sin: Of the angles of each row, with as many columns as pairs are turned.
+            weight: Factors `[K]` of the norm by the root mean square that comes before, or None for no norm.
+            eps: Added to the mean square.
+        """
+        rows = _heads_side_by_side(rows_THK)
+        num, heads, size = rows.shape
+        assert cos.is_contiguous()
+        assert sin.is_contiguous()
+        assert cos.dtype == sin.dtype == torch.float32
+        self.functions.turn(
+            rows.data_ptr(),
+            cos.data_ptr(),
+            sin.data_ptr(),
+            0 if weight is None else weight.data_ptr(),
+            eps,
+            num,
+            heads,
+            size,
+            cos.shape[-1],
+            rows.stride(0),
+        )
+        return rows
+
     def attend(
         self,
         query_QHK: Tensor,

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ..errors import ConfigError
 from .adapters import Adapters, AdapterSizes
+from .gated import GatedPanels
 from .int8 import Int8Product, why_not_int8
 from .kernels import Kernels, Panels, Weight
 
@@ -37,7 +38,7 @@ _ONEDNN_EPILOGUES: Final[Mapping[str | None, tuple[str, str]]] = {
 
 
 class Linear(nn.Module):
-    """`activation(x @ weight.T + bias)`.
+    """`activation(x @ weight.T + bias)`, or of two parts of that the activated one times the other.
 
     Args:
         in_features, out_features: Sizes; `weight` is `[out_features, in_features]`.
@@ -45,6 +46,8 @@ class Linear(nn.Module):
         activation: One of `ACTIVATIONS`, or None.
         parts: Name -> rows, where checkpoints keep `weight` and `bias` as several tensors that are stacked here in
             this order (query, key and value, say), or as one. The loader fills `NAME.PART.weight` or `NAME.weight`.
+        gate: Name of that one of two equal parts which is activated, where they are multiplied (arXiv 2002.05202); the
+            result is half as wide. None where all of the product is activated.
         adapters: Of the updates that rows can choose from, or None.
 
     Attributes:
@@ -59,6 +62,7 @@ class Linear(nn.Module):
         bias: bool = True,
         activation: str | None = None,
         parts: Mapping[str, int] | None = None,
+        gate: str | None = None,
         adapters: AdapterSizes | None = None,
     ) -> None:
         super().__init__()
@@ -66,18 +70,21 @@ class Linear(nn.Module):
         self.out_features = out_features
         self.activation = activation
         self.parts = dict(parts or {})
+        self.gate = gate
         self.weight: nn.Parameter | None = nn.Parameter(torch.empty(out_features, in_features), requires_grad=False)
         self.bias = nn.Parameter(torch.empty(out_features), requires_grad=False) if bias else None
         self.adapters = None if adapters is None else Adapters(adapters, in_features, out_features)
         self.int8 = False
         self.kernels: Kernels | None = None
         self._panels: Panels | None = None
+        self._gated: GatedPanels | None = None
         self._prepacked: Tensor | None = None
         self._int8: Int8Product | None = None
 
     def only(self, *names: str) -> Linear:
         """A layer of some neighbouring parts, on the same weights; after loading and before `prepare`."""
         assert self.weight is not None
+        assert self.gate is None
         starts = dict(zip(self.parts, accumulate(self.parts.values(), initial=0), strict=False))
         size = sum(self.parts[name] for name in names)
         rows = slice(starts[names[0]], starts[names[0]] + size)
@@ -102,6 +109,10 @@ class Linear(nn.Module):
         """Choose how to compute, once, after loading; packs the weight for our kernels or for oneDNN."""
         if self.weight is not None and self.int8:
             self._int8, self.weight = Int8Product(self.weight.detach(), self.bias, self.kernels), None
+        elif self.weight is not None and self.kernels is not None and self.gate is not None and self.adapters is None:
+            weights = self._gate_first(self.weight.detach(), 0)
+            biases = () if self.bias is None else self._gate_first(self.bias, 0)
+            self._gated, self.weight = GatedPanels(self.kernels, *weights, *biases), None
         elif self.weight is not None and self.kernels is not None:
             self._panels, self.weight = Panels(self.kernels, self.weight.detach()), None
         elif self.weight is not None and why_not_onednn(self.weight) is None:
@@ -120,16 +131,28 @@ class Linear(nn.Module):
         return self._int8
 
     def forward(self, x: Tensor, chosen: Tensor | None = None) -> Tensor:
-        """`[..., in_features]` to `[..., out_features]`.
+        """`[..., in_features]` to `[..., out_features]`, or to half of them where one part is a gate.
 
         Args:
             chosen: Which adapters the rows `[T, in_features]` take, by `AdapterSizes.chosen`; None for none.
         """
-        if chosen is None:
+        if self._gated is not None and chosen is None:
+            return self._gated.times(x, self.activation)
+        if self.gate is None and chosen is None:
             return self._product(x, self.activation)
-        assert self.adapters is not None
-        out = self._product(x, None).add_(self.adapters(x, chosen))
-        return out if self.activation is None else ACTIVATIONS[self.activation](out)
+        out = self._product(x, None)
+        if chosen is not None:
+            assert self.adapters is not None
+            out = out.add_(self.adapters(x, chosen))
+        if self.gate is None:
+            return out if self.activation is None else ACTIVATIONS[self.activation](out)
+        gate, up = self._gate_first(out, -1)
+        return gate * up if self.activation is None else ACTIVATIONS[self.activation](gate).mul_(up)
+
+    def _gate_first(self, both: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+        """The part that is the gate and the other one."""
+        first, second = both.chunk(2, dim)
+        return (first, second) if next(iter(self.parts)) == self.gate else (second, first)
 
     def _product(self, x: Tensor, activation: str | None) -> Tensor:
         if self._panels is not None:
@@ -152,7 +175,7 @@ class Linear(nn.Module):
         return out if fused or activation is None else ACTIVATIONS[activation](out)
 
     def extra_repr(self) -> str:
-        chosen = {"int8": self._int8, "kernels": self._panels, "onednn": self._prepacked}
+        chosen = {"int8": self._int8, "kernels": self._panels or self._gated, "onednn": self._prepacked}
         backend = next((name for name, product in chosen.items() if product is not None), "torch")
         return f"{self.in_features}, {self.out_features}, activation={self.activation}, backend={backend}"
 

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 from ..rope import BY_LENGTH, Dynamic, Linear, Llama3, LongRope, Plain, Rope, Yarn
+from .kernels import Kernels
+from .norms import RMSNorm
 from .packed import Bounds, Packed
 
 
@@ -65,6 +67,13 @@ class Angles:
         growth_T1 = (rope.factor * longest_T1 / rope.trained_len) - (rope.factor - 1)
         base_T1 = rope.base * growth_T1 ** (rope.size / (rope.size - 2))
         return 1.0 / (base_T1**self._along_F)
+
+
+def turned(rows_THK: Tensor, turn: Turn, norm: RMSNorm | None, kernels: Kernels | None) -> Tensor:
+    """`rotate`, of each head normalised where a norm is given; by our kernels `rows_THK` is overwritten."""
+    if kernels is not None:
+        return kernels.turn(rows_THK, *turn, *((None, 0.0) if norm is None else (norm.factors, norm.eps)))
+    return rotate(rows_THK if norm is None else norm.forward(rows_THK), turn)
 
 
 def rotate(rows_THK: Tensor, turn: Turn) -> Tensor:

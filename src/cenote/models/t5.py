@@ -17,9 +17,9 @@ from ..errors import CheckpointError
 from ..hf import ACTIVATIONS, Raw
 from ..layers.attention import Rule
 from ..layers.blocks import NOTHING, Block, Encoder, EncoderShape, Hidden, PerRow
-from ..layers.decoder import RMSNorm
 from ..layers.embeddings import Table
 from ..layers.linear import Linear
+from ..layers.norms import RMSNorm
 from ..layers.packed import Bounds, Packed
 from ..layers.relative import RelativeBias
 from ..steps import Nature, Stage
@@ -123,7 +123,7 @@ class Model(nn.Module):
             RelativeBias(shape.num_heads, config.num_buckets, config.far) for _ in range(config.num_tables)
         )
         self.encoder = Encoder(shape, partial(T5Block, head_size=config.head_size))
-        self.norm = RMSNorm(config.hidden_size, shape.norm_eps, 0.0)
+        self.norm = RMSNorm(config.hidden_size, shape.norm_eps, by_pytorch=True)
 
     def forward(self, packed: Packed) -> Hidden:
         """Token ids to hidden states `[Q, D]`, the last ones normalised."""
@@ -145,16 +145,17 @@ class T5Block(Block):
         self.qkv = Linear(size, 3 * inner, bias=False, parts=dict.fromkeys("qkv", inner))
         self.out = Linear(inner, size, bias=False)
         for name in ("attention_norm", "norm"):
-            self.add_module(name, RMSNorm(size, shape.norm_eps, 0.0))
+            # Scores are not scaled, so what the reference rounds off is multiplied.
+            self.add_module(name, RMSNorm(size, shape.norm_eps, by_pytorch=True))
 
     def forward(
         self, hidden_TD: Tensor, bounds: Bounds, rule: Rule, rows_Q: Tensor | None, own_T: PerRow = NOTHING
     ) -> Tensor:
         """As `Block.forward`."""
         attended_QD, _ = self.attended(self.attention_norm(hidden_TD), bounds, rule, rows_Q, own_T)
-        hidden_QD = attended_QD.add_(hidden_TD if rows_Q is None else hidden_TD[rows_Q])
-        inner_QD: Tensor = self.inner(self.norm(hidden_QD))
-        return inner_QD.add_(hidden_QD)
+        normed_QD = self.norm.of_sum(hidden_TD if rows_Q is None else hidden_TD[rows_Q], attended_QD)
+        inner_QD: Tensor = self.inner(normed_QD)
+        return inner_QD.add_(attended_QD)
 
 
 def _feed_forward(config: Raw) -> tuple[str, bool]:
