@@ -23,7 +23,7 @@
 
 // How long a helper spins without work: while somebody spreads, and after that.
 #define SPIN_NS 1000000
-#define LINGER_NS 30000
+#define LINGER_NS 300000
 // How often it pauses before it looks at the clock; and before a thread that waits for others lets them have its core.
 #define PAUSES 32
 #define PATIENCE 2000

@@ -167,6 +167,7 @@ class Engine:
 
     def _answer(self, call: Call, todo: Iterator[slice]) -> None:
         """All of a lone call, on the thread of one worker."""
+        self.runner.rouse()
         while self._tokenize_next(call, todo):
             pass
         with self._shared.work:
@@ -274,8 +275,7 @@ class Engine:
             who = end.pending.call.request_id
             log.error("%s Request %s, model %s.", end.error.what, who, self.name, exc_info=end.error.__cause__)
             for pending in everyone:
-                moved = pieces.moved(end.error, pending.index)
-                self._fail(pending, end.error if pending is end.pending else moved)
+                self._fail(pending, end.error if pending is end.pending else pieces.moved(end.error, pending.index))
         else:
             self.stats.batch_ended(len(batch), sum(p.num_tokens for p in batch), end.num_shared)
             self.stats.merged(len(everyone) - len(batch))

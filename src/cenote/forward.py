@@ -37,6 +37,9 @@ class RunsBatches(Protocol):
             alone: Whether nothing else is there to run on the cores of the other workers.
         """
 
+    def rouse(self) -> None:
+        """Have those cores ready, as a batch that is alone comes soon."""
+
 
 @dataclass(frozen=True, slots=True)
 class Answered:

@@ -103,6 +103,12 @@ class Runner:
                 return self._backbones[0].run(batch)
             return [rows for backbone in self._backbones for rows in _run_part(backbone, batch)]
 
+    def rouse(self) -> None:
+        """Wake what computes on the cores of the other workers, for a forward that comes soon and is alone."""
+        if self._spread_cores > 1:
+            with spread(self._spread_cores):
+                return
+
 
 def _run_part(backbone: Backbone, batch: Batch) -> list[Rows]:
     """Run those sequences of a batch that take one of the backbone's routes."""

@@ -136,6 +136,22 @@ def test_after_a_rest_they_are_woken(kernels: Kernels) -> None:
 
 
 @needs_cores
+def test_they_are_roused_without_work_and_sleep_again(kernels: Kernels) -> None:
+    call = product(kernels, 20, 384, 700)
+    with surely_spread():
+        call()
+    time.sleep(0.3)
+    rested_s = sum(helpers_s())
+    with surely_spread():
+        pass
+    time.sleep(0.3)
+    roused_s = sum(helpers_s())
+    assert roused_s > rested_s
+    time.sleep(0.3)
+    assert sum(helpers_s()) == roused_s
+
+
+@needs_cores
 def test_one_thread_has_them_and_others_work_alone() -> None:
     with surely_spread():
         with ThreadPoolExecutor(1) as pool:

@@ -92,6 +92,27 @@ def test_a_batch_is_alone_where_nothing_else_is_there(serve: Serve, monkeypatch:
     assert blocked.cancel()
 
 
+def test_other_cores_are_roused_for_a_lone_call_before_it_is_read(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = serve(num_workers=2)
+    served.engine.run_call("embed", [SHORT] * 500)
+    steps: list[str] = []
+    for owner, name in ((served.runner, "rouse"), (served.runner, "run"), (served.engine, "_tokenize_next")):
+        step = getattr(owner, name)
+
+        def noted(*args: Any, _step: Callable[..., Any] = step, _name: str = name, **more: Any) -> Any:
+            steps.append(_name)
+            return _step(*args, **more)
+
+        monkeypatch.setattr(owner, name, noted)
+    served.engine.run_call("embed", [SHORT])
+    assert steps == ["rouse", "_tokenize_next", "run"]
+    steps.clear()
+    served.engine.run_call("embed", [f"{number} {SHORT}" for number in range(500)])
+    assert "rouse" not in steps
+
+
 def test_one_worker_does_all_of_a_short_call(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     served = serve(num_workers=2)
     steps = Steps(served, monkeypatch)
