@@ -217,8 +217,9 @@ def test_two_workers_share_a_small_load(serve: Serve) -> None:
     served.runner.gate.set()
     for each in (blocked, second, call):
         each.result()
-    # What the second worker takes of the rest may be run first.
-    assert max(batch.num_tokens for batch in served.runner.batches[2:]) == 400 - 4
+    # Half of 8 by 99 tokens; more, up to 512 tokens, where the other worker has not ended its batch yet. What the
+    # second worker takes of the rest may be run first.
+    assert max(batch.num_tokens for batch in served.runner.batches[2:]) in (4 * 99, 5 * 99)
 
 
 def wide(count: int) -> list[Input]:
