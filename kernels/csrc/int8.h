@@ -10,9 +10,6 @@
 #include <math.h>
 #include <string.h>
 
-// Columns of a panel: for each 4 steps of the depth, the 4 codes of one column, then those of the next.
-#define PANEL 32
-
 #ifdef __AVX512F__
 #define ROWS 12
 INLINE VI i_all(int32_t x) { return _mm512_set1_epi32(x); }
@@ -97,8 +94,10 @@ INLINE VI i_dot(VI sums, VI codes, VI weights) {
 }
 #endif
 
-// Columns of a tile.
+// Columns of a tile, and of a panel: for each 4 steps of the depth, the 4 codes of one column, then those of the next.
+// So a tile reads its panel from end to end.
 #define COLS (2 * W)
+#define PANEL COLS
 
 // Runs DO(n) for `num` rows, n being `num` as a constant.
 #if ROWS == 12
@@ -137,9 +136,11 @@ INLINE VI i_dot(VI sums, VI codes, VI weights) {
 #endif
 
 // `sums[r][c] += codes[r] * panel`, for a number of rows that the compiler knows; rows of codes are `step` bytes apart,
-// `depth` is a multiple of 4, and `panel` starts at the first column of the tile.
-INLINE void i_tile(int num, VI sums[ROWS][2], const uint8_t *codes, ptrdiff_t step, const int8_t *panel, ptrdiff_t depth) {
+// `depth` is a multiple of 4. Where it `fetches`, the panel that lies behind this one comes near meanwhile.
+INLINE void i_tile(int num, VI sums[ROWS][2], const uint8_t *codes, ptrdiff_t step, const int8_t *panel, ptrdiff_t depth,
+                   int fetches) {
     for (ptrdiff_t k = 0; k < depth; k += 4) {
+        if (fetches) __builtin_prefetch(panel + (depth + k) * PANEL);
         const VI left = i_load(panel + k * PANEL), right = i_load(panel + k * PANEL + 4 * W);
 #pragma GCC unroll 16
         for (int r = 0; r < num; r++) {
@@ -152,10 +153,12 @@ INLINE void i_tile(int num, VI sums[ROWS][2], const uint8_t *codes, ptrdiff_t st
     }
 }
 
-// Where the columns from `col` on begin in panels of this depth.
-INLINE const int8_t *panel_at(const int8_t *panels, ptrdiff_t col, ptrdiff_t depth) {
-    return panels + col / PANEL * PANEL * depth + col % PANEL * 4;
-}
+// Whether the first tile of a panel fetches the panel behind it: they come from the third-level cache or from memory, which
+// AVX2 cores are slow to foresee.
+#define FETCHES (W == 8)
+
+// Where the columns from `col` on, a multiple of COLS, begin in panels of this depth.
+INLINE const int8_t *panel_at(const int8_t *panels, ptrdiff_t col, ptrdiff_t depth) { return panels + col * depth; }
 
 // The bits of |v|: as integers they are in the order of the numbers, infinity and NaN greatest.
 INLINE VI i_size(V v) { return i_and(i_bits(v), i_all(0x7fffffff)); }

@@ -58,13 +58,13 @@ INLINE V activated(V x, int activation) {
 
 // One tile: `num` rows of codes times COLS columns from `col` on.
 INLINE void tile(int num, float *out, ptrdiff_t step, const uint8_t *codes, const float *scales, const int32_t *zeros,
-                 const Weight *weight, ptrdiff_t col, int activation) {
+                 const Weight *weight, ptrdiff_t col, int activation, int fetches) {
     const ptrdiff_t depth = padded_to(weight->depth, 4);
     const VI left_sum = i_load(weight->sums + col), right_sum = i_load(weight->sums + col + W);
     VI sums[ROWS][2];
 #pragma GCC unroll 16
     for (int r = 0; r < num; r++) sums[r][0] = i_all(0), sums[r][1] = i_all(0);
-    i_tile(num, sums, codes, depth, panel_at(weight->panels, col, depth), depth);
+    i_tile(num, sums, codes, depth, panel_at(weight->panels, col, depth), depth, fetches);
     const V left_scale = v_load(weight->scales + col), right_scale = v_load(weight->scales + col + W);
     const V left_bias = v_load(weight->bias + col), right_bias = v_load(weight->bias + col + W);
     const ptrdiff_t wanted = weight->width - col;
@@ -105,8 +105,14 @@ INLINE void columns(const Block *all, ptrdiff_t chunk, int activation) {
             const ptrdiff_t next = all->num * (n + 1) / count;
             float *to = all->out + row * all->step;
             const uint8_t *from = codes->codes + row * depth;
-#define TILE(n) tile(n, to, all->step, from, codes->scales + row, codes->zeros + row, weight, col, activation);
-            FOR_ROWS(next - row, TILE)
+#define ROWS_OF(n, fetches) \
+    tile(n, to, all->step, from, codes->scales + row, codes->zeros + row, weight, col, activation, fetches)
+#define FIRST(n) ROWS_OF(n, 1);
+#define TILE(n) ROWS_OF(n, 0);
+            if (FETCHES && !row)
+                FOR_ROWS(next - row, FIRST)
+            else
+                FOR_ROWS(next - row, TILE)
             row = next;
         }
 }

@@ -86,7 +86,7 @@ INLINE float pack_keys(const Room *room, const float *rows, ptrdiff_t step, ptrd
     for (ptrdiff_t head = 0; head < room->heads; head++)
         for (ptrdiff_t key = 0; key < wide; key += COLS) {
             VI sums[ROWS][2] = {{i_all(0), i_all(0)}};
-            i_tile(1, sums, codes, depth, panel_at(room->keys + head * wide * depth, key, depth), depth);
+            i_tile(1, sums, codes, depth, panel_at(room->keys + head * wide * depth, key, depth), depth, 0);
             i_store(room->key_sums + head * wide + key, i_minus(i_all(0), sums[0][0]));
             i_store(room->key_sums + head * wide + key + W, i_minus(i_all(0), sums[0][1]));
         }
@@ -130,7 +130,7 @@ INLINE void score(int num, const Room *room, ptrdiff_t head, const uint8_t *code
         const VI left = i_load(first), right = i_load(first + W);
 #pragma GCC unroll 16
         for (int r = 0; r < num; r++) sums[r][0] = left, sums[r][1] = right;
-        i_tile(num, sums, codes, room->heads * depth, panel_at(room->keys + head * wide * depth, key, depth), depth);
+        i_tile(num, sums, codes, room->heads * depth, panel_at(room->keys + head * wide * depth, key, depth), depth, 0);
         const float *scales = room->key_scales + head * wide + key;
         const V left_scale = v_load(scales), right_scale = v_load(scales + W);
 #pragma GCC unroll 16
@@ -172,7 +172,7 @@ INLINE void weigh(int num, const Room *room, ptrdiff_t head, float *out, ptrdiff
 #pragma GCC unroll 16
         for (int r = 0; r < num; r++) sums[r][0] = i_all(0), sums[r][1] = i_all(0);
         const int8_t *panels = room->values + head * room->wide * room->deep;
-        i_tile(num, sums, room->powers, room->wide, panel_at(panels, col, depth), depth);
+        i_tile(num, sums, room->powers, room->wide, panel_at(panels, col, depth), depth, 0);
         const float *scales = room->value_scales + head * room->deep + col;
         const V left = v_load(scales), right = v_load(scales + W);
         const ptrdiff_t wanted = room->size - col;

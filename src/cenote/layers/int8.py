@@ -26,7 +26,6 @@ _LARGEST_HALF = 63
 _LEAST = 1e-12  # scale of a column of zeros
 _LEAST_RANGE = 1e-30  # of the values of a row; its inverse is finite
 _MOST_DEPTH = (2**31 - 1) // (_LARGEST_CODE * _LARGEST)
-_PANEL = 32  # columns
 _BLOCK = 48  # rows whose codes `csrc/kernels/int8.c` holds at once
 
 
@@ -47,8 +46,9 @@ class Int8Product(nn.Module):
         codes_NK = (weight / scale_N1).round_().to(torch.int8)
         self.num_out, self.depth = weight.shape
         # The kernels read whole panels. PyTorch's product reads a transposed weight as it lies.
-        wide = 0 if kernels is None else -self.num_out % _PANEL
-        self.codes = _kept(codes_NK.t().contiguous() if kernels is None else _panels(codes_NK))
+        panel = 1 if kernels is None else 2 * kernels.functions.lanes
+        wide = -self.num_out % panel
+        self.codes = _kept(codes_NK.t().contiguous() if kernels is None else _panels(codes_NK, panel))
         self.sums_N = _kept(_widened(codes_NK.sum(1, dtype=torch.int32), wide))
         self.scale_N = _kept(_widened(scale_N1.squeeze(1), wide))
         self.bias_N = _kept(_widened(torch.zeros_like(scale_N1[:, 0]) if bias is None else bias.detach(), wide))
@@ -205,11 +205,11 @@ def _row_codes(rows_TK: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return codes_TK, range_T1 / _LARGEST_CODE, zero_T1
 
 
-def _panels(codes_NK: Tensor) -> Tensor:
-    """As the kernels read them: of 32 columns, the 4 codes of one, then those of the next; `[N/32, K/4, 32, 4]`."""
+def _panels(codes_NK: Tensor, panel: int) -> Tensor:
+    """As the kernels read them: of `P` columns, the 4 codes of one, then those of the next; `[N/P, K/4, P, 4]`."""
     num_out, depth = codes_NK.shape
-    whole = nn.functional.pad(codes_NK, (0, -depth % 4, 0, -num_out % _PANEL))
-    return whole.view(-1, _PANEL, (depth + 3) // 4, 4).transpose(1, 2).contiguous()
+    whole = nn.functional.pad(codes_NK, (0, -depth % 4, 0, -num_out % panel))
+    return whole.view(-1, panel, (depth + 3) // 4, 4).transpose(1, 2).contiguous()
 
 
 def _widened(values_N: Tensor, more: int) -> Tensor:
