@@ -29,7 +29,7 @@ INLINE void few_scores(int num, int wide, float *scores, const float *key, ptrdi
                        ptrdiff_t size) {
     V sums[ROWS][2];
     for (int r = 0; r < num; r++) sums[r][0] = sums[r][1] = v_all(0);
-    multiply_apart(num, wide, sums, key, step, 1, turned, COLS, size);
+    multiply_apart(num, wide, 0, sums, key, step, 1, turned, COLS, size);
     for (int r = 0; r < num; r++) {
         v_store(scores + r * COLS, sums[r][0]);
         if (wide) v_store(scores + r * COLS + W, sums[r][1]);
@@ -71,7 +71,7 @@ INLINE void few_sums(int num, const Few *few, float *out, const float *value, co
     for (ptrdiff_t col = 0; col < few->size; col += COLS) {
         V sums[ROWS][2];
         for (int r = 0; r < num; r++) sums[r][0] = sums[r][1] = v_all(0);
-        multiply_apart(num, 1, sums, weights, 1, COLS, value + col, few->value_step, few->num_keys);
+        multiply_apart(num, 1, 0, sums, weights, 1, COLS, value + col, few->value_step, few->num_keys);
         for (int r = 0; r < num; r++) {
             v_store(out + r * few->out_step + col, sums[r][0] * v_all(factors[r]));
             v_store(out + r * few->out_step + col + W, sums[r][1] * v_all(factors[r]));

@@ -64,9 +64,16 @@ INLINE V v_gelu(V x) {
         -7.833554188e-3f, 1.060632163e-2f,  -1.477242651e-2f, 2.037611682e-2f, -2.616228431e-2f,
         3.207110584e-2f,  -3.871963390e-2f, 4.761969096e-2f,  -6.399722870e-2f, 1.281928001e-1f,
     };
-    V sum = v_all(coefficients[0]);
-#pragma GCC unroll 16
-    for (int i = 1; i < 15; i++) sum = v_fma(sum, s, v_all(coefficients[i]));
+    // Even and odd powers by themselves: two chains of half the length.
+    const V square = s * s;
+    V even = v_all(coefficients[0]), odd = v_all(coefficients[1]);
+#pragma GCC unroll 8
+    for (int i = 2; i < 14; i += 2) {
+        even = v_fma(even, square, v_all(coefficients[i]));
+        odd = v_fma(odd, square, v_all(coefficients[i + 1]));
+    }
+    even = v_fma(even, square, v_all(coefficients[14]));
+    const V sum = v_fma(odd, s, even);
     return x * (sum * near + v_all(0.5f));
 }
 #endif

@@ -5,6 +5,11 @@
 
 #include "simd.h"
 
+// Neighbouring sequences of equal lengths, as Python's `Run`.
+typedef struct {
+    int32_t query_start, key_start, num_seqs, query_len, key_len, num_tokens;
+} Run;
+
 KERNEL(linear)
 (float *, const float *, const float *, const float *, ptrdiff_t, ptrdiff_t, ptrdiff_t, ptrdiff_t, ptrdiff_t, int);
 KERNEL(add_norm)

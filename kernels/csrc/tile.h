@@ -15,18 +15,22 @@
 #define ROWS 6
 #endif
 
-// How many rows of a panel are fetched ahead: panels of linear layers pass through the first-level cache, and come from
-// the third one or from memory.
-#define AHEAD (384 / W)
+// How far the depth is unrolled: with AVX2 a core that shares its units with another's thread is held up by the number of
+// instructions.
+#if W == 16
+#define UNROLLED _Pragma("GCC unroll 2")
+#else
+#define UNROLLED _Pragma("GCC unroll 8")
+#endif
 
 // `sums[r][c] += rows[r] * panel`, for a number of rows that the compiler knows; the second column only where `wide`.
-// Elements of a row lie `along` floats apart, rows of the panel `panel_step`, and are fetched where they are side by side.
-INLINE void multiply_apart(int num, int wide, V sums[ROWS][2], const float *rows, ptrdiff_t step, ptrdiff_t along,
-                           const float *panel, ptrdiff_t panel_step, ptrdiff_t depth) {
-#pragma GCC unroll 2
-    for (ptrdiff_t k = 0; k < depth; k++) {
+// Elements of a row lie `along` floats apart, rows of the panel `panel_step`, and are fetched `ahead` of their use, if
+// that is not 0.
+INLINE void multiply_apart(int num, int wide, int ahead, V sums[ROWS][2], const float *rows, ptrdiff_t step,
+                           ptrdiff_t along, const float *panel, ptrdiff_t panel_step, ptrdiff_t depth) {
+    UNROLLED for (ptrdiff_t k = 0; k < depth; k++) {
         const V left = v_load(panel + k * panel_step), right = wide ? v_load(panel + k * panel_step + W) : left;
-        for (int c = 0; panel_step == COLS && c < COLS; c += 16) __builtin_prefetch(panel + (k + AHEAD) * COLS + c);
+        for (int c = 0; ahead && c < COLS; c += 16) __builtin_prefetch(panel + (k + ahead) * panel_step + c);
 #pragma GCC unroll 16
         for (int r = 0; r < num; r++) {
             const V x = v_all(rows[r * step + k * along]);
@@ -37,8 +41,9 @@ INLINE void multiply_apart(int num, int wide, V sums[ROWS][2], const float *rows
 }
 
 // The same where both lie side by side.
-INLINE void multiply(int num, V sums[ROWS][2], const float *rows, ptrdiff_t step, const float *panel, ptrdiff_t depth) {
-    multiply_apart(num, 1, sums, rows, step, 1, panel, COLS, depth);
+INLINE void multiply(int num, int ahead, V sums[ROWS][2], const float *rows, ptrdiff_t step, const float *panel,
+                     ptrdiff_t depth) {
+    multiply_apart(num, 1, ahead, sums, rows, step, 1, panel, COLS, depth);
 }
 
 // Runs DO(n) for `num` rows, n being `num` as a constant.
@@ -81,7 +86,7 @@ INLINE void product(int num, int more, float *out, ptrdiff_t out_step, const flo
             sums[r][0] = more ? v_load(out + r * out_step + col) : v_all(0);
             sums[r][1] = more ? v_load(out + r * out_step + col + W) : v_all(0);
         }
-        multiply(num, sums, rows, rows_step, panels + col * depth, depth);
+        multiply(num, 0, sums, rows, rows_step, panels + col * depth, depth);
         for (int r = 0; r < num; r++) {
             v_store(out + r * out_step + col, sums[r][0]);
             v_store(out + r * out_step + col + W, sums[r][1]);

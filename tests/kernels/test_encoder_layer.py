@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Literal
 
 import numpy as np
@@ -107,12 +108,12 @@ class Call:
         return guarded(np.random.default_rng(num).normal(size=(num, size)).astype(np.float32), side)
 
     def runs(self) -> NDArray[np.int32]:
-        """As Python's `Run`, one for each sequence."""
-        starts = self.starts[:-1].tolist()
-        if self.chosen is None:
-            rows = [(first, first, 1, num, num, num) for first, num in zip(starts, self.lengths, strict=True)]
-        else:
-            rows = [(n, first, 1, 1, num, num) for n, (first, num) in enumerate(zip(starts, self.lengths, strict=True))]
+        """As Python's `Run`, one for neighbouring sequences of equal lengths."""
+        rows, done = [], 0
+        for num, neighbours in groupby(self.lengths):
+            first, count = int(self.starts[done]), len(list(neighbours))
+            rows.append((first, first, count, num, num, num) if self.chosen is None else (done, first, count, 1, num, num))
+            done += count
         return np.array(rows, np.int32).reshape(-1, 6)
 
 
@@ -176,6 +177,15 @@ def test_every_activation(kernels: Kernels, activation: str | None) -> None:
 def test_more_rows_than_a_block(kernels: Kernels, inner: int) -> None:
     weights, call = Weights(kernels, 2, 24, inner, "gelu"), Call(lengths=(130, 7, 299, 300))
     assert (whole(weights, call) == parts(weights, call)).all()
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_more_sequences_than_a_group(kernels: Kernels, causal: bool) -> None:
+    lengths = (*range(1, 41), 300, *(7,) * 50, 127, 126, 125)
+    chosen = [min(length - 1, 3) for length in lengths]
+    weights = Weights(kernels, 2, 24, 70, "gelu")
+    for call in (Call(lengths, causal=causal), Call(lengths, chosen, causal)):
+        assert (whole(weights, call) == parts(weights, call)).all()
 
 
 def test_no_rows(kernels: Kernels) -> None:

@@ -18,11 +18,6 @@
 // Keys whose values are summed in one chain; a multiple of it begins another, wherever a row's keys begin.
 #define PART 512
 
-// Neighbouring sequences of equal lengths, as Python's `Run`.
-typedef struct {
-    int32_t query_start, key_start, num_seqs, query_len, key_len, num_tokens;
-} Run;
-
 typedef struct {
     float *out;
     const float *query, *key, *value;
@@ -65,7 +60,7 @@ INLINE void gather(int num, const Call *call, float *out, const float *scores, c
             V sums[ROWS][2];
             for (int r = 0; r < num; r++) sums[r][0] = sums[r][1] = v_all(0);
             const float *values = call->values + col * num_keys + first * COLS;
-            multiply(num, sums, scores + first, step, values, last - first);
+            multiply(num, 0, sums, scores + first, step, values, last - first);
             for (int r = 0; r < num; r++) {
                 float *at = out + r * out_step + col;
                 const V factor = v_all(last == to ? factors[r] : 1.0f);

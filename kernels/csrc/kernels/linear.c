@@ -13,6 +13,19 @@
 #define BLOCK_BYTES (384 * 1024)
 #define WHOLE 1536
 #define PART 768
+// How much of a panel passes all rows of a block before more of it does, in steps of the depth: it stays in the
+// first-level cache, as do the sums. The next part comes a little with each tile, so that the loop of the product has no
+// instruction more than it needs. With fewer rows than FEW tiles a panel passes whole, fetched AHEAD of its use.
+#if W == 16
+#define PASS WHOLE
+#define FEW PTRDIFF_MAX
+#define MOST_SUMS ROWS
+#else
+#define PASS 192
+#define FEW 3
+#define MOST_SUMS (BLOCK_BYTES / 4 / PASS)
+#endif
+#define AHEAD (384 / W)
 // So many floats apart, rows share one set of the first-level cache and drive each other out of it.
 #define APART 1024
 
@@ -87,8 +100,8 @@ typedef struct {
     ptrdiff_t gated_width;
 } Call;
 
-INLINE void tile(int num, const Call *call, float *out, const float *bias, const float *rows, const float *panel,
-                 ptrdiff_t cols) {
+INLINE void tile(int num, int ahead, const Call *call, float *out, const float *bias, const float *rows,
+                 const float *panel, ptrdiff_t cols) {
     const ptrdiff_t step = call->out_step;
     const Mask left = mask_of(cols), right = mask_of(cols - W);
     V sums[ROWS][2], first = v_all(0), second = v_all(0);
@@ -100,14 +113,14 @@ INLINE void tile(int num, const Call *call, float *out, const float *bias, const
         for (int r = 0; r < num; r++) sums[r][0] = first, sums[r][1] = second;
     } else {
         // The tile below is fetched while this one runs.
-        for (int r = 0; r < num; r++)
+        for (int r = 0; W == 16 && r < num; r++)
             for (ptrdiff_t c = 0; c < cols; c += 16) __builtin_prefetch(out + (ROWS + r) * step + c, 1);
         for (int r = 0; r < num; r++) {
             sums[r][0] = v_load_some(out + r * step, left);
             sums[r][1] = v_load_some(out + r * step + W, right);
         }
     }
-    multiply(num, sums, rows, call->rows_step, panel, call->depth);
+    multiply(num, ahead, sums, rows, call->rows_step, panel, call->depth);
     for (int r = 0; r < num; r++) {
         float *to = out + r * step;
         if (cols == COLS) {
@@ -120,7 +133,7 @@ INLINE void tile(int num, const Call *call, float *out, const float *bias, const
     }
 }
 
-// Some rows times all panels. Where `out` is null, no sums are left beside those of a tile.
+// Some rows times all panels. Where `out` is null, no sums are left beside those of a panel.
 typedef struct {
     const Call *call;
     float *out, *gated;
@@ -128,24 +141,48 @@ typedef struct {
     ptrdiff_t num, width;
 } Block;
 
+// Rows times a part of a panel, while `next`, as much of it, is fetched, if it is not null. Not inlined, as else the
+// compiler spills sums.
+static __attribute__((noinline)) void one_part(const Block *block, const Call *call, ptrdiff_t col, float *out,
+                                               const float *rows, const float *panel, const float *next) {
+    const ptrdiff_t cols = least(COLS, block->width - col), tiles = (block->num + ROWS - 1) / ROWS;
+    const ptrdiff_t lines = (call->depth * COLS / 16 + tiles - 1) / tiles;
+    const ptrdiff_t further = block->out || !call->is_first || !call->is_last ? ROWS * call->out_step : 0;
+    const float *bias = call->bias ? call->bias + col : NULL;
+    for (ptrdiff_t row = 0; row < block->num; row += ROWS, out += further, rows += ROWS * call->rows_step) {
+        const ptrdiff_t count = least(ROWS, block->num - row);
+#define FETCHED(n) tile(n, AHEAD, call, out, bias, rows, panel, cols);
+#define CACHED(n) tile(n, 0, call, out, bias, rows, panel, cols);
+        if (!next) {
+            FOR_ROWS(count, FETCHED)
+        } else {
+            for (ptrdiff_t line = 0; line < lines; line++, next += 16) __builtin_prefetch(next);
+            FOR_ROWS(count, CACHED)
+        }
+        if (call->is_last && block->gated)
+            gate_tile(block->gated + row * call->gated_width + col / 2, call->gated_width, out, call->out_step, count,
+                      call->gated_width - col / 2, call->activation);
+        else if (call->is_last && call->activation != NONE)
+            activate_tile(out, call->out_step, count, cols, call->activation);
+    }
+}
+
 static void one_panel(const void *what, ptrdiff_t panel, ptrdiff_t member) {
     (void)member;
     const Block *block = what;
     const Call *call = block->call;
-    float sums[ROWS * COLS];
-    const ptrdiff_t col = panel * COLS, cols = least(COLS, block->width - col);
-    const float *bias = call->bias ? call->bias + col : NULL, *values = block->panels + col * call->panel_step;
-    for (ptrdiff_t row = 0; row < block->num; row += ROWS) {
-        const ptrdiff_t count = least(ROWS, block->num - row);
-        float *to = block->out ? block->out + row * call->out_step + col : sums;
-        const float *from = block->rows + row * call->rows_step;
-#define TILE(n) tile(n, call, to, bias, from, values, cols);
-        FOR_ROWS(count, TILE)
-        if (call->is_last && block->gated)
-            gate_tile(block->gated + row * call->gated_width + col / 2, call->gated_width, to, call->out_step, count,
-                      call->gated_width - col / 2, call->activation);
-        else if (call->is_last && call->activation != NONE)
-            activate_tile(to, call->out_step, count, cols, call->activation);
+    const ptrdiff_t col = panel * COLS, depth = call->depth;
+    const int few = (block->num - 1) / ROWS < FEW - 1;
+    const ptrdiff_t passes = few ? 1 : (depth + PASS - 1) / PASS, pass = whole((depth + passes - 1) / passes, 8);
+    const float *values = block->panels + col * call->panel_step;
+    float sums[MOST_SUMS * COLS];
+    for (ptrdiff_t first = 0; first < depth; first += pass) {
+        Call part = *call;
+        part.depth = least(pass, depth - first);
+        part.is_first &= first == 0;
+        part.is_last &= first + pass >= depth;
+        const float *from = values + first * COLS, *next = from + (first + pass < depth ? pass : call->panel_step - first) * COLS;
+        one_part(block, &part, col, block->out ? block->out + col : sums, block->rows + first, from, few ? NULL : next);
     }
 }
 
