@@ -112,7 +112,8 @@ class Call:
         rows, done = [], 0
         for num, neighbours in groupby(self.lengths):
             first, count = int(self.starts[done]), len(list(neighbours))
-            rows.append((first, first, count, num, num, num) if self.chosen is None else (done, first, count, 1, num, num))
+            queries = (first, num) if self.chosen is None else (done, 1)
+            rows.append((queries[0], first, count, queries[1], num, num))
             done += count
         return np.array(rows, np.int32).reshape(-1, 6)
 
