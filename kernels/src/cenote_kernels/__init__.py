@@ -86,6 +86,7 @@ class Kernels:
 
     Attributes:
         lanes: How many floats a vector has.
+        int8_columns: How many columns a panel of codes has.
         saturates: Whether codes of weights in int8 must stay within 63, since products are summed in 16 bits.
     """
 
@@ -106,6 +107,7 @@ class Kernels:
     def __init__(self, isa: str) -> None:
         self.isa = isa
         self.lanes = 8 if isa == "avx2" else 16
+        self.int8_columns = 2 * self.lanes
         self.saturates = not isa.endswith("vnni")
         for name, types in SIGNATURES.items():
             function = getattr(_library(), f"{name}_{isa}")

@@ -46,7 +46,7 @@ class Int8Product(nn.Module):
         codes_NK = (weight / scale_N1).round_().to(torch.int8)
         self.num_out, self.depth = weight.shape
         # The kernels read whole panels. PyTorch's product reads a transposed weight as it lies.
-        panel = 1 if kernels is None else 2 * kernels.functions.lanes
+        panel = 1 if kernels is None else kernels.functions.int8_columns
         wide = -self.num_out % panel
         self.codes = _kept(codes_NK.t().contiguous() if kernels is None else _panels(codes_NK, panel))
         self.sums_N = _kept(_widened(codes_NK.sum(1, dtype=torch.int32), wide))
