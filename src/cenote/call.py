@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
+import weakref
 from collections.abc import Callable, Hashable, Sequence
 from concurrent import futures
 from dataclasses import dataclass
@@ -59,7 +61,8 @@ class Call:
         self._on_end = on_end
         self._arrived_s = time.monotonic()
         self._deadline_s = deadline_s
-        self.future.add_done_callback(self._notice)
+        # Weakly, as the future keeps what it calls: else each call would be a cycle, with all its rows.
+        self.future.add_done_callback(functools.partial(_notice, weakref.ref(self)))
 
     @property
     def age_s(self) -> float:
@@ -190,12 +193,18 @@ class Call:
         else:
             self.future.set_result(result)
 
-    def _notice(self, future: futures.Future[Outcome]) -> None:
-        if future.cancelled():
-            self._on_end(self, self._cancelled())
+    def notice_cancelled(self) -> None:
+        """The future was cancelled, by whatever road."""
+        self._on_end(self, self._cancelled())
 
     def _cancelled(self) -> Cancelled:
         return Cancelled(f"The call of {self.num_inputs} inputs was cancelled.")
+
+
+def _notice(called: weakref.ref[Call], future: futures.Future[Outcome]) -> None:
+    call = called()  # while it has not ended, its engine holds it
+    if call is not None and future.cancelled():
+        call.notice_cancelled()
 
 
 class Work:

@@ -17,8 +17,9 @@ from .admission import Admission
 from .cache import RowCache
 from .call import Call
 from .config import MachineSettings
-from .errors import CenoteError, Unavailable
+from .errors import CenoteError
 from .forward import Answered, End, Failed, RunsBatches, forward
+from .gathered import Gathered
 from .scheduler import Lane, Pending, share
 from .shared import Shared
 from .stats import Snapshot, Stats
@@ -77,6 +78,7 @@ class Engine:
         self._running_seqs = 0
         self._admission = Admission(self.name, machine.max_queue_tokens, shared.room, self.stats.tokens_per_s)
         self._waiting = Waiting(self._admission, shared.work)
+        self._gathered = Gathered(self.name, shared, self._note, self._end)
 
     # Coming in, on the caller's thread.
 
@@ -162,8 +164,11 @@ class Engine:
                 shared.lone.append(functools.partial(self._answer, call, todo))
                 shared.work.notify()
                 return
+        if are_few:
+            self._gathered.add(call)
+            return
         for _ in range(min(shared.num_tokenize_threads, len(inputs))):
-            self._tokenize_soon(call, todo)
+            self._gathered.soon(call, self._tokenize_turn, call, todo)
 
     def _answer(self, call: Call, todo: Iterator[slice]) -> None:
         """All of a lone call, on the thread of one worker."""
@@ -179,15 +184,9 @@ class Engine:
 
     # Tokenising, on the pool.
 
-    def _tokenize_soon(self, call: Call, todo: Iterator[slice]) -> None:
-        try:
-            self._shared.tokenize_pool.submit(self._tokenize_turn, call, todo)
-        except RuntimeError:  # the pool is shut down
-            self._end(call, Unavailable(f"{self.name} is closed."))
-
     def _tokenize_turn(self, call: Call, todo: Iterator[slice]) -> None:
         if self._tokenize_next(call, todo):
-            self._tokenize_soon(call, todo)
+            self._gathered.soon(call, self._tokenize_turn, call, todo)
 
     def _tokenize_next(self, call: Call, todo: Iterator[slice]) -> bool:
         """Tokenise one piece; whether others may be left."""

@@ -125,6 +125,9 @@ class FastBackend:
         return crosses_spaces(vocabulary.items(), lambda ids: self.decode(ids, False))
 
     def encode(self, batch: Sequence[TextOrPair], add_special_tokens: bool) -> Sequence[Encoding]:
+        if len(batch) == 1:  # a batch goes to another thread and back
+            text, second = (batch[0], None) if isinstance(batch[0], str) else batch[0]
+            return [self._tokenizer.encode(text, second, add_special_tokens=add_special_tokens)]
         return self._tokenizer.encode_batch_fast(list(batch), add_special_tokens=add_special_tokens)
 
     def cut(

@@ -33,8 +33,9 @@ TIMEOUT_HEADER = "x-request-timeout-ms"
 BULK_INPUTS = 512
 """A request of so many inputs lets others go first, unless its priority is below 0."""
 
-_UNWATCHED_S = 0.05
-"""Only after so long is a client watched for going away: a short request is done sooner, and watching is not free."""
+_UNWATCHED_S = 0.5
+"""Only after so long is a client watched for going away: under load every request takes some tenths of a second, and
+watching costs a task for each."""
 
 _NO_CACHE = frozenset(("no-cache", "no-store"))
 """Values of the request header `Cache-Control` that keep a request out of the cache of rows."""
