@@ -272,6 +272,12 @@ def load_model(recipe: Recipe, plan: Plan) -> tuple[models.Model, Classifier | M
     )
     if plan.quantization == "int8":
         quantize(model)
+        if plan.kernels is None and "AVX512" not in torch.backends.cpu.get_cpu_capability():
+            log.warning(
+                "int8 without our own kernels (%s) is far slower than float32 on this CPU, where PyTorch has no fast "
+                "product of 8-bit integers. Install cenote-kernels, or leave the quantization at none.",
+                plan.reasons["kernels"],
+            )
     if plan.kernels is not None:
         use(model, Kernels(plan.kernels))
     prepare(model)
