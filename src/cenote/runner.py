@@ -6,7 +6,6 @@ import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -210,16 +209,15 @@ class Backbone:
         return [by_key[key] for key in batch.reads]
 
     def _token_rows(self, batch: Batch, packed: Packed, wanted: Sequence[Wanted], hidden: Hidden) -> TokenRows:
-        bounds_S1 = packed.bounds.key_S1 if packed.kept is None else packed.kept.bounds.query_S1
+        bounds_S1 = batch.bounds if packed.kept is None else packed.kept.starts_S1
         last_QD = packed.of_kept(hidden.last_QD) if packed.kept is None else hidden.last_QD
-        # A sequence of which one row was kept has nothing left to skip.
         if self.recipe.model.nature.bag:
-            bounds_S1 = torch.arange(batch.num_seqs + 1, device=self.device)
-        skip = np.where([which == "all" for which in wanted], batch.skip, 0).astype(np.int32)
-        spans = Spans.of(bounds_S1, torch.from_numpy(skip).to(self.device), len(last_QD))
+            bounds_S1 = np.arange(batch.num_seqs + 1, dtype=np.int32)
+        # A sequence of which one row was kept has nothing left to skip.
+        skip_S = np.where([which == "all" for which in wanted], batch.skip, 0)
         layers = {number: packed.of_kept(rows_TD) for number, rows_TD in hidden.layers.items()}
         ids_Q = packed.of_kept(packed.ids_T)
-        return TokenRows(last_QD, ids_Q, layers, replace(spans, ids_Q=ids_Q))
+        return TokenRows(last_QD, ids_Q, layers, Spans.of(bounds_S1, skip_S, self.device, ids_Q))
 
     def _stepped(self, tokens: TokenRows, route: str) -> TokenRows:
         pooled = self._heads[route].pooled

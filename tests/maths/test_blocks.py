@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,26 +29,24 @@ class Separate(Block):
     """The same layer, which by its class is not known to be plain."""
 
 
-@dataclass
-class Counted:
-    """`encoder_layer` of the kernels, and how often it was called."""
+@pytest.fixture(params=cenote_kernels.isas() if cenote_kernels.why_not() is None else ())
+def counted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[Kernels, list[int]]:
+    """The kernels of an instruction set, and how many whole layers each call of them computes."""
+    kernels, calls = Kernels(request.param), list[int]()
+    for name in ("encoder_layer", "encoder_layers", "int8_layer", "int8_layers"):
+        monkeypatch.setattr(kernels.functions, name, counting(getattr(kernels.functions, name), name, calls))
+    return kernels, calls
 
-    function: Any
-    calls: int = 0
 
-    def __call__(self, *arguments: Any) -> int:
-        self.calls += 1
-        failed: int = self.function(*arguments)
+def counting(function: Any, name: str, calls: list[int]) -> Any:
+    """A function of the kernels that notes of how many layers it is."""
+
+    def call(*arguments: Any) -> int:
+        calls.append(arguments[1] if name.endswith("s") else 1)
+        failed: int = function(*arguments)
         return failed
 
-
-@pytest.fixture(params=cenote_kernels.isas() if cenote_kernels.why_not() is None else ())
-def counted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[Kernels, Counted]:
-    """The kernels of an instruction set, whose whole layers are counted."""
-    kernels = Kernels(request.param)
-    counted = Counted(kernels.functions.encoder_layer)
-    monkeypatch.setattr(kernels.functions, "encoder_layer", counted)
-    return kernels, counted
+    return call
 
 
 def encoder(kernels: Kernels, kind: type[Block], shape: EncoderShape = SHAPE, *, int8: bool = False) -> Encoder:
@@ -64,41 +62,67 @@ def encoder(kernels: Kernels, kind: type[Block], shape: EncoderShape = SHAPE, *,
     return made
 
 
-def forward(made: Encoder, rule: Rule = PLAIN, wanted: tuple[Wanted, ...] = ()) -> Tensor:
+def forward(made: Encoder, rule: Rule = PLAIN, wanted: tuple[Wanted, ...] = (), layers: tuple[int, ...] = ()) -> Tensor:
     """Its last hidden states of a ragged batch."""
     batch = Batch.pack([Encoded(np.zeros(n, np.int32)) for n in LENGTHS], [ReadKey("embed")] * len(LENGTHS))
     hidden_TD = torch.randn((sum(LENGTHS), SHAPE.hidden_size), generator=torch.Generator().manual_seed(1))
-    packed = Packed.of(batch, torch.device("cpu"), wanted)
+    packed = Packed.of(batch, torch.device("cpu"), wanted, layers)
     return made.forward(hidden_TD, packed, rule).last_QD
 
 
 @torch.inference_mode()
 @pytest.mark.parametrize("wanted", [(), ("first",) * 5, ("last", "first", "all", "first", "all")])
 @pytest.mark.parametrize("rule", [PLAIN, Rule(causal=True, window=3, scale=0.7)])
-def test_plain_layers(counted: tuple[Kernels, Counted], rule: Rule, wanted: tuple[Wanted, ...]) -> None:
+@pytest.mark.parametrize("int8", [False, True])
+def test_plain_layers(counted: tuple[Kernels, list[int]], rule: Rule, wanted: tuple[Wanted, ...], int8: bool) -> None:
     kernels, calls = counted
-    found = forward(encoder(kernels, Block), rule, wanted)
-    assert calls.calls == SHAPE.num_layers
-    assert torch.equal(found, forward(encoder(kernels, Separate), rule, wanted))
-    assert calls.calls == SHAPE.num_layers
+    found = forward(encoder(kernels, Block, int8=int8), rule, wanted)
+    in_one = [2, 1] if wanted else [3]
+    assert calls == ([] if int8 and rule.causal else in_one)
+    calls.clear()
+    assert torch.equal(found, forward(encoder(kernels, Separate, int8=int8), rule, wanted))
+    assert calls == []
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("int8", [False, True])
+@pytest.mark.parametrize("wanted", [(), ("first",) * 5])
+@pytest.mark.parametrize("num_layers", [1, 2])
+def test_few_layers(
+    counted: tuple[Kernels, list[int]], num_layers: int, wanted: tuple[Wanted, ...], int8: bool
+) -> None:
+    kernels, calls = counted
+    shape = replace(SHAPE, num_layers=num_layers)
+    found = forward(encoder(kernels, Block, shape, int8=int8), PLAIN, wanted)
+    assert calls == ([1] * num_layers if wanted else [num_layers])
+    calls.clear()
+    assert torch.equal(found, forward(encoder(kernels, Separate, shape, int8=int8), PLAIN, wanted))
+
+
+@torch.inference_mode()
+def test_layers_that_are_read_are_one_call_each(counted: tuple[Kernels, list[int]]) -> None:
+    kernels, calls = counted
+    made = encoder(kernels, Block)
+    found = forward(made, layers=(1, 3))
+    assert calls == [1, 1, 1]
+    assert torch.equal(found, forward(made))
 
 
 @torch.inference_mode()
 @pytest.mark.parametrize("wanted", [(), ("last", "first", "all", "first", "all")])
-def test_plain_layers_with_distances(counted: tuple[Kernels, Counted], wanted: tuple[Wanted, ...]) -> None:
+def test_plain_layers_with_distances(counted: tuple[Kernels, list[int]], wanted: tuple[Wanted, ...]) -> None:
     kernels, calls = counted
     keys, queries = torch.randn((2, 5, 3, 8), generator=torch.Generator().manual_seed(2))
     rule = Rule(distances=DistanceTables(kernels, torch.tensor([0, 1, 1, 2, 3, 4, 4]), keys, queries))
     found = forward(encoder(kernels, Block), rule, wanted)
-    assert calls.calls == SHAPE.num_layers
+    assert calls == [1] * SHAPE.num_layers
     assert torch.equal(found, forward(encoder(kernels, Separate), rule, wanted))
     assert not torch.equal(found, forward(encoder(kernels, Block), PLAIN, wanted))
 
 
 @torch.inference_mode()
-def test_other_layers_are_no_one_call(counted: tuple[Kernels, Counted]) -> None:
+def test_other_layers_are_no_one_call(counted: tuple[Kernels, list[int]]) -> None:
     kernels, calls = counted
     forward(encoder(kernels, Block), Rule(softcap=3.0))
     forward(encoder(kernels, Block, replace(SHAPE, gated=True)))
-    forward(encoder(kernels, Block, int8=True))
-    assert calls.calls == 0
+    assert calls == []

@@ -154,8 +154,8 @@ BLOCKS = (
     Mutation(
         "last layer skipped",
         "layers/blocks.py",
-        "in enumerate(zip(self.blocks, rules, strict=True)):",
-        "in enumerate(zip(self.blocks[:-1], rules[:-1], strict=True)):",
+        "zip(self.blocks[begun:], rules[begun:], strict=True)",
+        "zip(self.blocks[begun:-1], rules[begun:-1], strict=True)",
         (f"{HIDDEN}[electra]",),
     ),
     Mutation(
@@ -294,8 +294,8 @@ PREFIXES = (
     Mutation(
         "computed rows are read as those of all tokens",
         "runner.py",
-        "packed.bounds.key_S1 if",
-        "packed.bounds.query_S1 if",
+        "batch.bounds if packed.kept is None",
+        "packed.bounds.query_S1.numpy() if packed.kept is None",
         (SHARED,),
     ),
     Mutation(

@@ -22,15 +22,15 @@ READING = (
     Mutation(
         "first token left out of the pooling",
         "layers/pooling.py",
-        "torch.minimum(bounds[:-1] + skip_S.long(), ends)",
-        "torch.minimum(bounds[:-1] + 1, ends)",
+        "np.minimum(firsts + skip_S, ends)",
+        "np.minimum(firsts + 1, ends)",
         (f"{ROWS}[mean-new-alone]",),
     ),
     Mutation(
         "last token left out of the pooling",
         "layers/pooling.py",
-        "torch.minimum(bounds[:-1] + skip_S.long(), ends), ends, index_Q",
-        "torch.minimum(bounds[:-1] + skip_S.long(), ends), ends - 1, index_Q",
+        "np.stack([firsts, starts, ends])",
+        "np.stack([firsts, starts, ends - 1])",
         (f"{ROWS}[mean-new-alone]",),
     ),
     Mutation(

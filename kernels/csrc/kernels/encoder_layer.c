@@ -137,3 +137,18 @@ __attribute__((visibility("default"))) int JOINED(encoder_layer, ISA)(
     free(memory);
     return failed;
 }
+
+// Layers one after another, each of all rows that the one before gives. The last one's are in `out`; `spare` has as much
+// room. Returns 0, or 1 where there is no memory.
+__attribute__((visibility("default"))) int JOINED(encoder_layers, ISA)(
+    const Layer *const *layers, ptrdiff_t num_layers, float *out, float *spare, const float *rows, ptrdiff_t num, float eps,
+    float scale, int causal, ptrdiff_t window, const int32_t *runs, ptrdiff_t num_runs) {
+    for (ptrdiff_t i = 0; i < num_layers; i++) {
+        float *to = (num_layers - i) % 2 ? out : spare;
+        if (JOINED(encoder_layer, ISA)(layers[i], to, rows, num, NULL, num, eps, scale, causal, window, NULL, runs, num_runs,
+                                       NULL))
+            return 1;
+        rows = to;
+    }
+    return 0;
+}

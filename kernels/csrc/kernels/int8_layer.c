@@ -111,3 +111,17 @@ __attribute__((visibility("default"))) int JOINED(int8_layer, ISA)(
     free(memory);
     return 0;
 }
+
+// Layers one after another, each of all rows that the one before gives. The last one's are in `out`; `spare` has as much
+// room. Returns 0, or 1 where there is no memory.
+__attribute__((visibility("default"))) int JOINED(int8_layers, ISA)(const Layer *const *layers, ptrdiff_t num_layers,
+                                                                    float *out, float *spare, const float *rows,
+                                                                    ptrdiff_t num, float eps, float scale,
+                                                                    const int32_t *spans, ptrdiff_t num_seqs) {
+    for (ptrdiff_t i = 0; i < num_layers; i++) {
+        float *to = (num_layers - i) % 2 ? out : spare;
+        if (JOINED(int8_layer, ISA)(layers[i], to, rows, NULL, num, eps, scale, spans, num_seqs)) return 1;
+        rows = to;
+    }
+    return 0;
+}

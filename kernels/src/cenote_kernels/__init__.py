@@ -47,6 +47,9 @@ SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
     # eps, scale, causal, window or -1, positions of the query rows or 0, runs, their number, a `Distances` or 0; not 0
     # without memory
     "encoder_layer": (_P, _P, _P, _I, _P, _I, _F, _F, _N, _I, _P, _P, _I, _P),
+    # addresses of layers, their number, out, room of its size, rows, their number, eps, scale, causal, window or -1,
+    # runs, their number; not 0 without memory
+    "encoder_layers": (_P, _I, _P, _P, _P, _I, _F, _F, _N, _I, _P, _I),
     # out, room for codes, rows, panels, sums of their columns, scales of those, bias, number of rows, depth, width,
     # step between rows, activation
     "int8_linear": (_P, _P, _P, _P, _P, _P, _P, _I, _I, _I, _I, _N),
@@ -58,10 +61,21 @@ SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
     # layer (see `csrc/kernels/int8_layer.c`), out, rows, chosen rows or 0, number of rows of out, eps, scale, spans,
     # number of sequences; not 0 where memory is missing
     "int8_layer": (_P, _P, _P, _P, _I, _F, _F, _P, _I),
+    # addresses of layers, their number, out, room of its size, rows, their number, eps, scale, spans, number of
+    # sequences; not 0 where memory is missing
+    "int8_layers": (_P, _I, _P, _P, _P, _I, _F, _F, _P, _I),
 }
 """Name of a function -> types of its arguments; the sources in `csrc` say what they are."""
 
-_CAN_FAIL: Final = ("embed_norm", "attend", "gated_linear", "encoder_layer", "int8_layer")
+_CAN_FAIL: Final = (
+    "embed_norm",
+    "attend",
+    "gated_linear",
+    "encoder_layer",
+    "encoder_layers",
+    "int8_layer",
+    "int8_layers",
+)
 
 
 class Distances(ctypes.Structure):
@@ -99,10 +113,12 @@ class Kernels:
     linear: Callable[..., None]
     attend: Callable[..., int]
     encoder_layer: Callable[..., int]
+    encoder_layers: Callable[..., int]
     int8_linear: Callable[..., None]
     int8_attention: Callable[..., None]
     int8_attention_room: Callable[..., None]
     int8_layer: Callable[..., int]
+    int8_layers: Callable[..., int]
 
     def __init__(self, isa: str) -> None:
         self.isa = isa

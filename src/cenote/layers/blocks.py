@@ -173,23 +173,18 @@ class Block(nn.Module):
         self, hidden_TD: Tensor, bounds: Bounds, rule: Rule, rows_Q: Tensor | None, own_T: PerRow = NOTHING
     ) -> Tensor:
         """`[T, D]` to `[Q, D]`: the rows `rows_Q`, or all of them. Keys and values are those of all tokens."""
-        plain = own_T is NOTHING
-        if self._whole is not None and plain and bounds.key_rows_T is None and why_not_kernels(rule) is None:
-            chosen_QD = None if rows_Q is None else hidden_TD[rows_Q]
-            return self._whole(
-                hidden_TD,
-                chosen_QD,
-                bounds,
-                scale=rule.scale,
-                causal=rule.causal,
-                window=rule.window,
-                distances=rule.distances,
-            )
-        if self._whole_int8 is not None and plain and int8.why_not_attend(rule, bounds) is None:
-            return self._whole_int8(hidden_TD, None if rows_Q is None else hidden_TD[rows_Q], bounds, rule)
+        whole = self.whole(rule, bounds) if own_T is NOTHING else None
+        if whole is not None:
+            return whole(hidden_TD, None if rows_Q is None else hidden_TD[rows_Q], bounds, rule)
         attended_QD, own_Q = self.attended(hidden_TD, bounds, rule, rows_Q, own_T)
         hidden_QD = self.added(attended_QD, hidden_TD if rows_Q is None else hidden_TD[rows_Q])
         return self.norm.forward(self.inner(hidden_QD, own_Q.chosen), hidden_QD)
+
+    def whole(self, rule: Rule, bounds: Bounds) -> EncoderLayer | int8.Int8Layer | None:
+        """The layer as one call, where it is one for rows that have nothing of their own."""
+        if self._whole_int8 is not None and int8.why_not_attend(rule, bounds) is None:
+            return self._whole_int8
+        return self._whole if bounds.key_rows_T is None and why_not_kernels(rule) is None else None
 
     def attended(
         self, hidden_TD: Tensor, bounds: Bounds, rule: Rule, rows_Q: Tensor | None, own_T: PerRow
@@ -264,7 +259,10 @@ class Encoder(nn.Module):
         own = NOTHING if turn is None and chosen is None else PerRow(turn, chosen)
         inner = {0: hidden_TD} if 0 in packed.layers else {}
         last = len(self.blocks) - 1
-        for number, (block, of_layer) in enumerate(zip(self.blocks, rules, strict=True)):
+        begun = 0
+        if isinstance(rule, Rule) and own is NOTHING and not packed.layers:
+            begun, hidden_TD = self._begin(hidden_TD, packed.bounds, rule, len(self.blocks) if kept is None else last)
+        for number, (block, of_layer) in enumerate(zip(self.blocks[begun:], rules[begun:], strict=True), begun):
             if number == last and kept is not None:
                 hidden_TD = block(hidden_TD, kept.bounds, of_layer, kept.rows_Q, own)
             else:
@@ -272,6 +270,15 @@ class Encoder(nn.Module):
             if number + 1 in packed.layers:
                 inner[number + 1] = hidden_TD
         return Hidden(hidden_TD, inner)
+
+    def _begin(self, hidden_TD: Tensor, bounds: Bounds, rule: Rule, most: int) -> tuple[int, Tensor]:
+        """The first `most` blocks in one call, where each is plain and is one: how many, and what they give."""
+        plain = [block for block in self.blocks if type(block) is Block]
+        whole = [block.whole(rule, bounds) for block in plain[:most]]
+        layers = [layer.address for layer in whole if layer is not None]
+        if not whole or whole[0] is None or len(layers) < most or rule.distances is not None:
+            return 0, hidden_TD
+        return most, whole[0].begin(layers, hidden_TD, bounds, rule)
 
 
 @dataclass(frozen=True, eq=False)

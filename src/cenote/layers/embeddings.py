@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .adapters import AdapterSizes, TableAdapters
-from .kernels import Kernels
+from .kernels import Kernels, SummedTables
 from .norms import LayerNorm
 from .packed import Packed
 
@@ -63,11 +63,19 @@ class Embeddings(nn.Module):
         self.positions = Table(num_positions, size, adapters) if num_positions else None
         self.segments = Table(num_segments, size, adapters) if num_segments else None
         self.norm = LayerNorm(size, eps=norm_eps, bias=norm_bias)
+        self._at_once: SummedTables | None = None
+
+    def prepare(self) -> None:
+        """Gather what the kernels need for all of it in one call, once, after loading."""
+        if self.kernels is not None:
+            tables = [table.weight for table in (self.words, self.positions, self.segments) if table is not None]
+            self._at_once = SummedTables(self.kernels, tables, self.norm.weight, self.norm.bias, self.norm.eps)
 
     def forward(self, packed: Packed, positions_T: Tensor, chosen: Tensor | None = None) -> Tensor:
         """Token ids to `[T, size]`; `chosen` as in `Table`."""
-        if self.kernels is not None and chosen is None and packed.embeds_TD is None:
-            return self._at_once(self.kernels, packed, positions_T)
+        if self._at_once is not None and chosen is None and packed.embeds_TD is None:
+            ids = (self.words, packed.ids_T), (self.positions, positions_T), (self.segments, packed.segments_T)
+            return self._at_once([ids_T for table, ids_T in ids if table is not None], len(packed.ids_T))
         words = packed.embeds_TD if packed.embeds_TD is not None else self.words(packed.ids_T, chosen)
         summed = words if self.positions is None else words + self.positions(positions_T, chosen)
         if self.segments is not None and chosen is not None:
@@ -77,11 +85,3 @@ class Embeddings(nn.Module):
             first_D = self.segments.weight[0]
             summed = summed + (first_D if packed.segments_T is None else self.segments(packed.segments_T))
         return self.norm.forward(summed)
-
-    def _at_once(self, kernels: Kernels, packed: Packed, positions_T: Tensor) -> Tensor:
-        tables: list[tuple[Tensor, Tensor | None]] = [(self.words.weight, packed.ids_T)]
-        if self.positions is not None:
-            tables.append((self.positions.weight, positions_T))
-        if self.segments is not None:
-            tables.append((self.segments.weight, packed.segments_T))
-        return kernels.embed_norm(tables, self.norm.weight, self.norm.bias, self.norm.eps, len(packed.ids_T))

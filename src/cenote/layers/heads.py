@@ -44,7 +44,8 @@ class PoolingLayer(nn.Module):
 
     def forward(self, hidden_QD: Tensor, spans: Spans) -> Tensor:
         """`[Q, D]` to `[S, D * number of modes]`."""
-        return torch.cat([pool(hidden_QD, spans) for pool in self.pools], dim=1)
+        rows = [pool(hidden_QD, spans) for pool in self.pools]
+        return rows[0] if len(rows) == 1 else torch.cat(rows, dim=1)
 
 
 class BagLayer(nn.Module):

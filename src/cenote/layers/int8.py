@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from .attention import PLAIN, Rule
-from .kernels import ACTIVATIONS, Kernels
+from .kernels import ACTIVATIONS, Kernels, in_turn
 from .packed import Bounds
 
 _LARGEST_CODE = 255
@@ -128,7 +128,8 @@ class Int8Layer:
             numbers += [norm.weight.data_ptr(), norm.bias.data_ptr()]
         numbers += [up.depth, heads]
         self._layer = (ctypes.c_int64 * len(numbers))(*numbers)
-        self._address, self._function = ctypes.addressof(self._layer), kernels.functions.int8_layer
+        self.address, self._function = ctypes.addressof(self._layer), kernels.functions.int8_layer
+        self._all = kernels.functions.int8_layers
         self._eps, self._scale = norms[0].eps, (up.depth // heads) ** -0.5
 
     def __call__(self, hidden_TD: Tensor, chosen_QD: Tensor | None, bounds: Bounds, rule: Rule) -> Tensor:
@@ -141,7 +142,7 @@ class Int8Layer:
         given_QD = hidden_TD if chosen_QD is None else chosen_QD.contiguous()
         out_QD = torch.empty_like(given_QD)
         failed = self._function(
-            self._address,
+            self.address,
             out_QD.data_ptr(),
             hidden_TD.data_ptr(),
             0 if chosen_QD is None else given_QD.data_ptr(),
@@ -154,6 +155,11 @@ class Int8Layer:
         if failed:
             raise MemoryError(f"No memory for the layer of {len(hidden_TD)} rows.")
         return out_QD
+
+    def begin(self, layers: Sequence[int], hidden_TD: Tensor, bounds: Bounds, rule: Rule) -> Tensor:
+        """`[T, D]` to the same through several layers by their addresses, this one's the first."""
+        scale = self._scale if rule.scale is None else rule.scale
+        return in_turn(self._all, layers, hidden_TD, self._eps, scale, bounds.spans.ctypes.data, len(bounds.spans))
 
 
 def attend(
@@ -186,7 +192,7 @@ def attend(
 
 def why_not_attend(rule: Rule, bounds: Bounds) -> str | None:
     """Why the kernels cannot attend in int8 by `rule`, or None where they can."""
-    if replace(rule, scale=None) != PLAIN:
+    if rule is not PLAIN and replace(rule, scale=None) != PLAIN:
         return "scores have a mask, a bias or a cap"
     if bounds.key_rows_T is not None:
         return "sequences share keys"

@@ -7,15 +7,17 @@ They take float32 on the CPU, and compute in the thread that calls them. Layers 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from .packed import Bounds
+
+if TYPE_CHECKING:
+    from .attention import Rule
 
 ACTIVATIONS: Final[dict[str | None, int]] = {
     name: number for number, name in enumerate((None, "gelu", "gelu_tanh", "relu", "silu", "tanh", "sigmoid"))
@@ -53,28 +55,6 @@ class Kernels:
             rows_TD.stride(0),
             0 if added_TD is None else added_TD.stride(0),
         )
-        return out
-
-    def embed_norm(
-        self, tables: Sequence[tuple[Tensor, Tensor | None]], weight: Tensor, bias: Tensor | None, eps: float, num: int
-    ) -> Tensor:
-        """The layer norm of a sum of rows of up to three tables, `[num, D]`.
-
-        Args:
-            tables: The rows of each, `[n, D]`, and which of them are summed, `[num]`; None for its first each time.
-
-        Raises:
-            IndexError: A table has no such row.
-        """
-        rows = [_side_by_side(table).contiguous() for table, _ in tables]
-        ids = [None if ids_T is None else ids_T.int().contiguous() for _, ids_T in tables]
-        found = [(r.data_ptr(), 0 if i is None else i.data_ptr(), len(r)) for r, i in zip(rows, ids, strict=True)]
-        table = np.array(found, np.int64)
-        out, shift = torch.empty((num, weight.shape[0])), 0 if bias is None else bias.data_ptr()
-        norm = weight.data_ptr(), shift, eps
-        if self.functions.embed_norm(out.data_ptr(), table.ctypes.data, len(found), *norm, *out.shape):
-            sizes = ", ".join(str(len(r)) for r in rows)
-            raise IndexError(f"A token, position or segment is beyond the tables of embeddings, of {sizes} rows.")
         return out
 
     def sum_norm(
@@ -169,6 +149,42 @@ class Kernels:
         return out
 
 
+class SummedTables:
+    """The layer norm of a sum of rows of up to three tables, `[num, D]`, in one call.
+
+    Args:
+        kernels: Whose.
+        tables: `[n, D]` each.
+        weight, bias, eps: Of the norm.
+    """
+
+    def __init__(
+        self, kernels: Kernels, tables: Sequence[Tensor], weight: Tensor, bias: Tensor | None, eps: float
+    ) -> None:
+        self._tables = [_side_by_side(table.detach()).contiguous() for table in tables]
+        self._weight, self._bias, self._function = weight, bias, kernels.functions.embed_norm
+        self._addresses = [(table.data_ptr(), len(table)) for table in self._tables]
+        self._norm = weight.data_ptr(), 0 if bias is None else bias.data_ptr(), eps
+
+    def __call__(self, ids: Sequence[Tensor | None], num: int) -> Tensor:
+        """Rows of these ids of each table, `[num]`; None for its first each time.
+
+        Raises:
+            IndexError: A table has no such row.
+        """
+        held = [None if ids_T is None else ids_T.int().contiguous() for ids_T in ids]
+        found = [
+            number
+            for (table, rows), ids_T in zip(self._addresses, held, strict=True)
+            for number in (table, 0 if ids_T is None else ids_T.data_ptr(), rows)
+        ]
+        records, out = (ctypes.c_int64 * len(found))(*found), torch.empty((num, len(self._weight)))
+        if self._function(out.data_ptr(), ctypes.addressof(records), len(held), *self._norm, *out.shape):
+            sizes = ", ".join(str(rows) for _, rows in self._addresses)
+            raise IndexError(f"A token, position or segment is beyond the tables of embeddings, of {sizes} rows.")
+        return out
+
+
 class Panels:
     """A weight `[width, depth]` as `Kernels.linear` reads it: a copy, so the original can go.
 
@@ -246,7 +262,8 @@ class EncoderLayer:
         addresses = [address for weight in weights for address in (weight.addresses if weight else (0, 0))]
         numbers = *addresses, size, heads, inner, ACTIVATIONS[activation]
         self._layer = (ctypes.c_int64 * len(numbers))(*numbers)
-        self._address, self._function = ctypes.addressof(self._layer), kernels.functions.encoder_layer
+        self.address, self._function = ctypes.addressof(self._layer), kernels.functions.encoder_layer
+        self._all = kernels.functions.encoder_layers
         self._eps, self._scale = eps, (size // heads) ** -0.5
 
     def __call__(
@@ -254,13 +271,9 @@ class EncoderLayer:
         hidden_TD: Tensor,
         chosen_QD: Tensor | None,
         bounds: Bounds,
-        *,
-        scale: float | None,
-        causal: bool,
-        window: int | None,
-        distances: DistanceTables | None = None,
+        rule: Rule,
     ) -> Tensor:
-        """`[T, D]` to the same, or for those rows of it that are chosen, `[Q, D]`; the others as in `Kernels.attend`.
+        """`[T, D]` to the same, or for those rows of it that are chosen, `[Q, D]`.
 
         Raises:
             MemoryError: There is none for the rows inside the layer.
@@ -269,24 +282,45 @@ class EncoderLayer:
         given_QD = hidden_TD if chosen_QD is None else chosen_QD.contiguous()
         out_QD = torch.empty_like(given_QD)
         failed = self._function(
-            self._address,
+            self.address,
             out_QD.data_ptr(),
             hidden_TD.data_ptr(),
             len(hidden_TD),
             0 if chosen_QD is None else given_QD.data_ptr(),
             len(given_QD),
             self._eps,
-            self._scale if scale is None else scale,
-            causal,
-            -1 if window is None else window,
+            self._scale if rule.scale is None else rule.scale,
+            rule.causal,
+            -1 if rule.window is None else rule.window,
             0 if bounds.query_index_Q is None else bounds.query_index_Q.data_ptr(),
             bounds.table.ctypes.data,
             len(bounds.runs),
-            0 if distances is None else distances.address,
+            0 if rule.distances is None else rule.distances.address,
         )
         if failed:
             raise MemoryError(f"No memory for the layer of {len(hidden_TD)} rows.")
         return out_QD
+
+    def begin(self, layers: Sequence[int], hidden_TD: Tensor, bounds: Bounds, rule: Rule) -> Tensor:
+        """`[T, D]` to the same through several layers by their addresses, this one's the first; no distances."""
+        more = rule.causal, -1 if rule.window is None else rule.window, bounds.table.ctypes.data, len(bounds.runs)
+        scale = self._scale if rule.scale is None else rule.scale
+        return in_turn(self._all, layers, hidden_TD, self._eps, scale, *more)
+
+
+def in_turn(function: Callable[..., int], layers: Sequence[int], hidden_TD: Tensor, *more: float) -> Tensor:
+    """`[T, D]` through the layers at these addresses by a function of the kernels, which takes `more` after the rows.
+
+    Raises:
+        MemoryError: There is none for the rows inside the layers.
+    """
+    hidden_TD = hidden_TD.contiguous()
+    out_TD, spare_TD = torch.empty_like(hidden_TD), torch.empty_like(hidden_TD)
+    addresses = (ctypes.c_int64 * len(layers))(*layers)
+    rows = out_TD.data_ptr(), spare_TD.data_ptr(), hidden_TD.data_ptr(), len(hidden_TD)
+    if function(ctypes.addressof(addresses), len(layers), *rows, *more):
+        raise MemoryError(f"No memory for the layers of {len(hidden_TD)} rows.")
+    return out_TD
 
 
 class DistanceTables:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import groupby
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -80,10 +80,12 @@ class Kept:
     Args:
         rows_Q: Their positions in the packed row, int64 `[Q]`.
         bounds: Queries are the kept rows, keys are those of all rows.
+        starts_S1: Where the kept rows of each sequence start, and the end, int32 `[S + 1]`, on the host.
     """
 
     rows_Q: Tensor
     bounds: Bounds
+    starts_S1: IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,16 +156,14 @@ class Packed:
 
 def find_runs(query_lens: IntArray, key_lens: IntArray, num_tokens: IntArray) -> tuple[Run, ...]:
     """Group neighbouring sequences of equal lengths; all three are `[S]`."""
-    if len(num_tokens) == 0:
-        return ()
-    changes = np.flatnonzero(np.diff(np.stack([query_lens, key_lens, num_tokens])).any(axis=0)) + 1
-    edges = [0, *changes.tolist(), len(num_tokens)]
-    query_starts = np.concatenate([[0], np.cumsum(query_lens)])
-    starts = np.concatenate([[0], np.cumsum(num_tokens)])
-    return tuple(
-        Run(int(query_starts[a]), int(starts[a]), b - a, int(query_lens[a]), int(key_lens[a]), int(num_tokens[a]))
-        for a, b in pairwise(edges)
-    )
+    runs = []
+    query_start = key_start = 0
+    for lengths, equal in groupby(zip(query_lens.tolist(), key_lens.tolist(), num_tokens.tolist(), strict=True)):
+        run = Run(query_start, key_start, sum(1 for _ in equal), *lengths)
+        runs.append(run)
+        query_start += run.num_seqs * run.query_len
+        key_start += run.num_seqs * run.num_tokens
+    return tuple(runs)
 
 
 def _kept(
@@ -188,15 +188,17 @@ def _kept(
     rows_Q = np.concatenate(rows)
     index_Q = rows_Q - np.repeat(bounds[:-1], query_lens)
     own_Q = rows_Q if batch.rows is None else batch.rows[rows_Q]
+    starts_S1 = _starts(query_lens)
     return Kept(
         rows_Q=_to(own_Q.astype(np.int64), device),
         bounds=Bounds(
-            _to(_starts(query_lens), device),
+            _to(starts_S1, device),
             bounds_S1,
             _to(index_Q.astype(np.int64), device),
             find_runs(query_lens, attended, lengths),
             key_rows_T,
         ),
+        starts_S1=starts_S1,
     )
 
 

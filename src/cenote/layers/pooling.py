@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final, NamedTuple, TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from .. import plugins
 from ..errors import ConfigError
+from ..types import IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +29,7 @@ class Spans:
         firsts_S: First row of each sequence, int64.
         starts_S: First row of each sequence that counts, int64.
         ends_S: One past its last row, int64.
-        index_Q: Index of each row inside its sequence, counted with skipped tokens, int64.
+        bounds_S1: Where the rows of each sequence of the batch start, and the end, int64, on the host.
         weights_S1: What means divide by where words have weights; None for the number of tokens that count.
         ids_Q: Token id of each row; None where rows are not those of tokens.
     """
@@ -33,14 +37,26 @@ class Spans:
     firsts_S: Tensor
     starts_S: Tensor
     ends_S: Tensor
-    index_Q: Tensor
+    bounds_S1: NDArray[np.int64]
     weights_S1: Tensor | None = None
     ids_Q: Tensor | None = None
+
+    @cached_property
+    def index_Q(self) -> Tensor:  # noqa: N802  # named as the fields are, by its shape
+        """Index of each row inside its sequence, counted with skipped tokens, int64."""
+        index_Q = np.arange(self.bounds_S1[-1]) - np.repeat(self.bounds_S1[:-1], np.diff(self.bounds_S1))
+        return torch.from_numpy(index_Q).to(self.firsts_S.device)
 
     def of_seqs(self, seqs: Tensor) -> Spans:
         """The spans of some sequences, in ascending order; the rows stay where they are."""
         weights = None if self.weights_S1 is None else self.weights_S1[seqs]
-        return Spans(self.firsts_S[seqs], self.starts_S[seqs], self.ends_S[seqs], self.index_Q, weights, self.ids_Q)
+        return replace(
+            self,
+            firsts_S=self.firsts_S[seqs],
+            starts_S=self.starts_S[seqs],
+            ends_S=self.ends_S[seqs],
+            weights_S1=weights,
+        )
 
     @property
     def lengths(self) -> Tensor:
@@ -61,17 +77,22 @@ class Spans:
         return hidden_QD[torch.arange(total, device=lengths.device) + torch.repeat_interleave(offsets, lengths)]
 
     @classmethod
-    def of(cls, bounds_S1: Tensor, skip_S: Tensor, num_rows: int) -> Spans:
-        """From the bounds of the sequences, how many leading rows each skips, and `Q`."""
-        bounds = bounds_S1.long()
-        rows_Q = torch.arange(num_rows, device=bounds.device)
-        index_Q = rows_Q - torch.repeat_interleave(bounds[:-1], bounds.diff(), output_size=num_rows)
-        ends = bounds[1:]
-        return cls(bounds[:-1], torch.minimum(bounds[:-1] + skip_S.long(), ends), ends, index_Q)
+    def of(cls, bounds_S1: IntArray, skip_S: IntArray, device: torch.device, ids_Q: Tensor | None = None) -> Spans:
+        """From the bounds of the sequences and how many leading rows each skips, both on the host.
+
+        Args:
+            device: Where the rows are.
+            ids_Q: As the field.
+        """
+        bounds = bounds_S1.astype(np.int64)
+        firsts, ends = bounds[:-1], bounds[1:]
+        starts = np.minimum(firsts + skip_S, ends)
+        firsts_S, starts_S, ends_S = torch.from_numpy(np.stack([firsts, starts, ends])).to(device).unbind()
+        return cls(firsts_S, starts_S, ends_S, bounds, ids_Q=ids_Q)
 
     def of_rows(self, values_S: Tensor) -> Tensor:
         """Values of all sequences of the batch, repeated for each of their rows: `[Q]`."""
-        return torch.repeat_interleave(values_S, self.ends_S - self.firsts_S, output_size=len(self.index_Q))
+        return torch.repeat_interleave(values_S, self.lengths, output_size=int(self.bounds_S1[-1]))
 
     def sums(self, values_Q1: Tensor) -> Tensor:
         """Sums over all rows of each sequence, skipped ones included: `[S, 1]`."""
@@ -112,6 +133,8 @@ def last(hidden_QD: Tensor, spans: Spans) -> Tensor:
 
 def mean(hidden_QD: Tensor, spans: Spans) -> Tensor:
     """The mean over the tokens."""
+    if spans.weights_S1 is None:
+        return _reduce(hidden_QD, spans, "mean")
     return _reduce(hidden_QD, spans, "sum") / spans.counts()
 
 
@@ -174,11 +197,8 @@ def _checked(mode: str, pool: Pool) -> Pool:
 
 
 def _reduce(hidden_QD: Tensor, spans: Spans, how: str) -> Tensor:
-    """Sum or maximum over the rows of each span, float32 `[S, D]`."""
-    # Lengths of gap, span, gap, span, ...: the gaps are what is skipped, and every other result is dropped.
-    previous_S = torch.cat([spans.ends_S.new_zeros(1), spans.ends_S[:-1]])
-    lengths = torch.stack([spans.starts_S - previous_S, spans.ends_S - spans.starts_S], dim=1).flatten()
-    reduced = torch.segment_reduce(
-        hidden_QD.float(), how, lengths=lengths, unsafe=True, initial=0 if how == "sum" else None
-    )
-    return reduced[1::2]
+    """Sum, mean or maximum over the rows of each span, float32 `[S, D]`; sum and mean of no rows are 0."""
+    # Edges of span, gap, span, ...: the gaps are what is skipped, and every other result is dropped.
+    edges = torch.stack([spans.starts_S, spans.ends_S], dim=1).flatten()
+    initial = None if how == "max" else 0
+    return torch.segment_reduce(hidden_QD.float(), how, offsets=edges, unsafe=True, initial=initial)[::2]
