@@ -38,14 +38,23 @@ class Gathered:
             self._calls.append(call)
             if len(self._calls) > 1:  # the turn that the first one asked for has not begun
                 return
-        self.soon(call, self._turn)
+        try:
+            self._shared.tokenize_pool.submit(self._turn)
+        except RuntimeError:  # the pool is shut down, and no turn will come for those that joined meanwhile either
+            with self._shared.work:
+                calls, self._calls = self._calls, []
+            for each in calls:
+                self._end(each, self._closed())
 
     def soon(self, call: Call, step: Callable[..., object], *arguments: object) -> None:
         """Do `step` on the pool; where that is shut down, end `call`."""
         try:
             self._shared.tokenize_pool.submit(step, *arguments)
         except RuntimeError:
-            self._end(call, Unavailable(f"{self._name} is closed."))
+            self._end(call, self._closed())
+
+    def _closed(self) -> Unavailable:
+        return Unavailable(f"{self._name} is closed.")
 
     def _turn(self) -> None:
         with self._shared.work:

@@ -118,8 +118,8 @@ def test_a_closed_pool_ends_them(serve: Serve) -> None:
     served = serve()
     blocked = served.occupy()
     served.engine._shared.tokenize_pool.shutdown()
-    call = served.engine.submit("embed", [TEXTS[0]])
-    assert isinstance(error_of(call), Unavailable)
+    calls = [served.engine.submit("embed", [text]) for text in TEXTS[:3]]
+    assert all(isinstance(error_of(call), Unavailable) for call in calls)
     served.runner.gate.set()
     blocked.result()
 
