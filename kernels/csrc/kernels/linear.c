@@ -15,17 +15,19 @@
 #define PART 768
 // How much of a panel passes all rows of a block before more of it does, in steps of the depth: it stays in the
 // first-level cache, as do the sums. The next part comes a little with each tile, so that the loop of the product has no
-// instruction more than it needs. With fewer rows than FEW tiles a panel passes whole, fetched AHEAD of its use.
+// instruction more than it needs. With fewer rows than FEW tiles a panel passes whole, fetched AHEAD steps
+// before its use.
 #if W == 16
 #define PASS WHOLE
 #define FEW PTRDIFF_MAX
 #define MOST_SUMS ROWS
+#define AHEAD 96
 #else
 #define PASS 192
 #define FEW 3
 #define MOST_SUMS (BLOCK_BYTES / 4 / PASS)
+#define AHEAD 48
 #endif
-#define AHEAD (384 / W)
 // So many floats apart, rows share one set of the first-level cache and drive each other out of it.
 #define APART 1024
 
