@@ -21,6 +21,9 @@ Side: TypeAlias = Literal["left", "right"]
 
 TextOrPair: TypeAlias = "str | tuple[str, str]"
 
+_SHORT_CHARS = 2048
+"""Characters of a batch up to which waking the library's own threads takes more processor time than they save."""
+
 
 class Coded(Protocol):
     """One tokenised input, special tokens included."""
@@ -102,6 +105,15 @@ class Backend(Protocol):
     def id_of(self, token: str) -> int | None: ...
 
 
+def _both(item: TextOrPair) -> tuple[str, str | None]:
+    return (item, None) if isinstance(item, str) else item
+
+
+def _is_short(batch: Sequence[TextOrPair]) -> bool:
+    """Whether `batch` is one input, or so little that one thread had better read it."""
+    return len(batch) == 1 or sum(len(text or "") for item in batch for text in _both(item)) <= _SHORT_CHARS
+
+
 class FastBackend:
     """A tokenizer of the `tokenizers` library; never changed after this, so threads share it."""
 
@@ -125,9 +137,8 @@ class FastBackend:
         return crosses_spaces(vocabulary.items(), lambda ids: self.decode(ids, False))
 
     def encode(self, batch: Sequence[TextOrPair], add_special_tokens: bool) -> Sequence[Encoding]:
-        if len(batch) == 1:  # a batch goes to another thread and back
-            text, second = (batch[0], None) if isinstance(batch[0], str) else batch[0]
-            return [self._tokenizer.encode(text, second, add_special_tokens=add_special_tokens)]
+        if _is_short(batch):
+            return [self._tokenizer.encode(*_both(item), add_special_tokens=add_special_tokens) for item in batch]
         return self._tokenizer.encode_batch_fast(list(batch), add_special_tokens=add_special_tokens)
 
     def cut(

@@ -125,6 +125,14 @@ def test_default_model_equals_the_reference(default_model: Both) -> None:
     assert default_model.ours.model_max_length == 512
 
 
+def test_a_few_short_inputs_are_read_as_many_are(default_model: Both) -> None:
+    items: list[str | tuple[str, str]] = [*TEXTS, *PAIRS]
+    many = default_model.ours.encode([as_input(item) for item in (*items, *paragraphs()[:40])], limit=NO_LIMIT)
+    few = default_model.ours.encode([as_input(item) for item in items], limit=NO_LIMIT)
+    each = [default_model.ours.encode([as_input(item)], limit=NO_LIMIT)[0] for item in items]
+    assert [plain(one) for one in few] == [plain(one) for one in each] == [plain(one) for one in many[: len(items)]]
+
+
 def test_truncation_and_padding_stored_in_the_file_do_not_count(default_model: Both) -> None:
     stored = json.loads(Path(default_model.reference.name_or_path, "tokenizer.json").read_text(encoding="utf-8"))
     assert stored["truncation"]["max_length"] == stored["padding"]["strategy"]["Fixed"] == 128
