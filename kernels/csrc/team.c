@@ -1,7 +1,8 @@
 // The team of helpers: a thread for each further core, made at first use and kept.
 //
-// Chunks are taken from one counter, so that nobody waits for a helper that is asleep or has lost its core, but for the
-// one chunk that it holds. Where that takes long, other processes have the cores, and for a while nothing is spread.
+// Each member has chunks of its own, neighbours, so that what one fetches ahead it reads itself. Whoever has done its own
+// takes those of others, so that nobody waits for a helper that is asleep or has lost its core, but for the one chunk that
+// it holds. Where that takes long, other processes have the cores, and for a while nothing is spread.
 // Helpers spin while a thread spreads, since between two products there is less time than it takes to wake one, and sleep
 // soon after. One thread has the team at a time.
 
@@ -27,18 +28,23 @@
 // How often it pauses before it looks at the clock; and before a thread that waits for others lets them have its core.
 #define PAUSES 32
 #define PATIENCE 2000
+// Helpers, and chunks of a job; what has more chunks is a loop.
 #define MOST 63
+#define MOST_CHUNKS 0xffff
 // How long a thread waits for the last chunks before it counts as held up, and how long it is alone after that.
 #define HELD_UP_NS 1000000
 #define REST_NS 1000000000
 #define STACK (1024 * 1024)
 
-// The job and how many of its chunks are left to take: `number of the job << 32 | chunks`. What describes a job is
-// written while none are left, so whoever takes a chunk has read what belongs to it.
-static _Alignas(64) _Atomic uint64_t ticket;
+// The chunks of the job that each member has left to take: `number of the job << 32 | first << 16 | end`. What describes a
+// job is written while none are left, so whoever takes a chunk has read what belongs to it. `job_number` changes after them.
+static struct {
+    _Alignas(64) _Atomic uint64_t left;
+} shares[MOST + 1];
+static _Alignas(64) _Atomic uint32_t job_number;
 static _Atomic(Work *) job_work;
 static _Atomic(const void *) job_what;
-static _Atomic uint32_t job_chunks;
+static _Atomic uint32_t job_members;
 static _Alignas(64) _Atomic int64_t unfinished;
 static _Alignas(64) _Atomic int32_t bell;  // rung to wake those asleep
 static _Atomic int32_t asleep;
@@ -56,20 +62,29 @@ static void ring(void) {
     }
 }
 
-// Works on chunks until none are left; returns whether there were any.
-static int work_on_chunks(ptrdiff_t member) {
+// Works on what is left of the chunks of a member, as another member from the last one on; returns how many.
+static int64_t work_on_share(ptrdiff_t of, ptrdiff_t member) {
     int64_t done = 0;
-    uint64_t now = atomic_load_explicit(&ticket, memory_order_acquire);
-    while ((uint32_t)now) {
+    uint64_t now = atomic_load_explicit(&shares[of].left, memory_order_acquire);
+    for (;;) {
+        const uint32_t first = now >> 16 & MOST_CHUNKS, end = now & MOST_CHUNKS;
+        if (first >= end) return done;
         Work *work = atomic_load_explicit(&job_work, memory_order_relaxed);
         const void *what = atomic_load_explicit(&job_what, memory_order_relaxed);
-        const uint32_t chunks = atomic_load_explicit(&job_chunks, memory_order_relaxed);
-        if (!atomic_compare_exchange_weak_explicit(&ticket, &now, now - 1, memory_order_acq_rel, memory_order_acquire))
+        const uint64_t then = of == member ? now + (1 << 16) : now - 1;
+        if (!atomic_compare_exchange_weak_explicit(&shares[of].left, &now, then, memory_order_acq_rel, memory_order_acquire))
             continue;
-        work(what, (ptrdiff_t)(chunks - (uint32_t)now), member);
+        work(what, of == member ? first : end - 1, member);
         done++;
-        now = atomic_load_explicit(&ticket, memory_order_acquire);
+        now = atomic_load_explicit(&shares[of].left, memory_order_acquire);
     }
+}
+
+// Works on chunks until none are left, its own before those of others; returns whether there were any.
+static int work_on_chunks(ptrdiff_t member) {
+    const ptrdiff_t team = atomic_load_explicit(&job_members, memory_order_relaxed);
+    int64_t done = 0;
+    for (ptrdiff_t i = 0; i < team; i++) done += work_on_share((member + i) % team, member);
     if (done) atomic_fetch_sub_explicit(&unfinished, done, memory_order_release);
     return done > 0;
 }
@@ -83,14 +98,15 @@ static int64_t now_ns(void) {
 static void *help(void *number) {
     const ptrdiff_t member = (ptrdiff_t)number;
     for (int64_t since = now_ns();;) {
+        const uint32_t job = atomic_load_explicit(&job_number, memory_order_acquire);
         if (work_on_chunks(member)) since = now_ns();
-        for (int i = 0; i < PAUSES && !(uint32_t)atomic_load_explicit(&ticket, memory_order_relaxed); i++)
+        for (int i = 0; i < PAUSES && atomic_load_explicit(&job_number, memory_order_relaxed) == job; i++)
             __builtin_ia32_pause();
         if (now_ns() - since < (atomic_load_explicit(&busy, memory_order_relaxed) ? SPIN_NS : LINGER_NS)) continue;
         const int32_t heard = atomic_load(&bell);
         atomic_fetch_add(&asleep, 1);
-        // Whoever adds chunks after this look sees that somebody is asleep.
-        if (!(uint32_t)atomic_load(&ticket)) syscall(SYS_futex, &bell, FUTEX_WAIT_PRIVATE, heard, NULL, NULL, 0);
+        // Whoever begins a job after this look sees that somebody is asleep.
+        if (atomic_load(&job_number) == job) syscall(SYS_futex, &bell, FUTEX_WAIT_PRIVATE, heard, NULL, NULL, 0);
         since = now_ns();
     }
     return NULL;
@@ -120,7 +136,7 @@ static void forget(void) {
     rests_until_ns = 0;
     busy = 0;
     asleep = 0;
-    ticket = 0;
+    for (int i = 0; i <= MOST; i++) shares[i].left = 0;
     unfinished = 0;
 }
 
@@ -169,17 +185,21 @@ ptrdiff_t team_size(void) { return members ? members : 1; }
 
 void spread(Work *work, const void *what, ptrdiff_t chunks) {
     const int team = members;
-    if (team < 2 || chunks < 2) {
+    if (team < 2 || chunks < 2 || chunks > MOST_CHUNKS) {
         for (ptrdiff_t i = 0; i < chunks; i++) work(what, i, 0);
         return;
     }
     members = 0;  // what a chunk spreads is a loop
     atomic_store_explicit(&job_work, work, memory_order_relaxed);
     atomic_store_explicit(&job_what, what, memory_order_relaxed);
-    atomic_store_explicit(&job_chunks, (uint32_t)chunks, memory_order_relaxed);
+    atomic_store_explicit(&job_members, (uint32_t)team, memory_order_relaxed);
     atomic_store_explicit(&unfinished, chunks, memory_order_relaxed);
-    const uint64_t job = (atomic_load_explicit(&ticket, memory_order_relaxed) >> 32) + 1;
-    atomic_store(&ticket, job << 32 | (uint64_t)chunks);
+    const uint32_t job = atomic_load_explicit(&job_number, memory_order_relaxed) + 1;
+    for (ptrdiff_t i = 0; i < team; i++) {
+        const uint64_t first = (uint64_t)(chunks * i / team), end = (uint64_t)(chunks * (i + 1) / team);
+        atomic_store_explicit(&shares[i].left, (uint64_t)job << 32 | first << 16 | end, memory_order_release);
+    }
+    atomic_store(&job_number, job);
     ring();
     work_on_chunks(0);
     const int is_late = wait_for_others();

@@ -82,6 +82,14 @@ def test_a_product_is_the_same(kernels: Kernels, num: int, depth: int, width: in
 
 
 @needs_cores
+def test_more_chunks_than_can_be_shared_out_are_all_done(kernels: Kernels) -> None:
+    call = product(kernels, 1, 1, COLUMNS * 2**16 + 1)
+    alone = call()
+    with surely_spread():
+        assert (call() == alone).all()
+
+
+@needs_cores
 @torch.inference_mode()
 @pytest.mark.parametrize("activation", [None, "gelu", "relu"])
 @pytest.mark.parametrize("num", [1, 11, 50, 130])
