@@ -25,8 +25,10 @@
 // How long a helper spins without work: while somebody spreads, and after that.
 #define SPIN_NS 1000000
 #define LINGER_NS 300000
-// How often it pauses before it looks at the clock; and before a thread that waits for others lets them have its core.
+// How often it pauses before it looks at the clock, and how often it does that before it lets others have its core, which may
+// be the one of the thread that spreads; and how often a thread that waits for others pauses before it does so.
 #define PAUSES 32
+#define LOOKS 8
 #define PATIENCE 2000
 // Helpers, and chunks of a job; what has more chunks is a loop.
 #define MOST 63
@@ -97,11 +99,13 @@ static int64_t now_ns(void) {
 
 static void *help(void *number) {
     const ptrdiff_t member = (ptrdiff_t)number;
+    unsigned looks = 0;
     for (int64_t since = now_ns();;) {
         const uint32_t job = atomic_load_explicit(&job_number, memory_order_acquire);
         if (work_on_chunks(member)) since = now_ns();
         for (int i = 0; i < PAUSES && atomic_load_explicit(&job_number, memory_order_relaxed) == job; i++)
             __builtin_ia32_pause();
+        if (++looks % LOOKS == 0) sched_yield();
         if (now_ns() - since < (atomic_load_explicit(&busy, memory_order_relaxed) ? SPIN_NS : LINGER_NS)) continue;
         const int32_t heard = atomic_load(&bell);
         atomic_fetch_add(&asleep, 1);
