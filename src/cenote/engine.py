@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_ADD_AT_ONCE = 1024  # inputs added under one hold of the lock, so that a huge call does not stall the others
 _DEFAULT_LENGTH = Length()
 
 
@@ -218,8 +217,8 @@ class Engine:
             self._add(call, slice(piece.start, piece.start + len(piece.encoded)))
         elif all_read:
             call.reader.refuse_long_ones(call.work.encoded)
-            for start in range(0, call.num_inputs, _ADD_AT_ONCE):
-                self._add(call, slice(start, min(start + _ADD_AT_ONCE, call.num_inputs)))
+            for part in pieces.in_turns(call.num_inputs):
+                self._add(call, part)
 
     def _add(self, call: Call, where: slice) -> None:
         work = call.work

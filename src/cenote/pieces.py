@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -17,8 +18,10 @@ if TYPE_CHECKING:
     from .tasks import Task
     from .tokenizer import Tokenizer
 
-MAX_INPUTS = 256
+MAX_INPUTS = 64
 MAX_BYTES = 64 * 1024
+_ADD_AT_ONCE = 128
+_LET_IN_S = 1e-4
 _BYTES_PER_TOKEN = 4
 FEW_INPUTS = 32
 FEW_BYTES = 512 * _BYTES_PER_TOKEN
@@ -198,6 +201,17 @@ def cut(inputs: Sequence[Input]) -> Iterator[slice]:
             start, num_bytes = stop, 0
         num_bytes += _num_bytes(item)
     yield slice(start, len(inputs))
+
+
+def in_turns(num_inputs: int) -> Iterator[slice]:
+    """Parts of a call that is read, each to be added under one hold of the lock, with a pause before the next.
+
+    A thread that gives a lock back and asks for it at once has it again before those that wait for it.
+    """
+    for start in range(0, num_inputs, _ADD_AT_ONCE):
+        if start:
+            time.sleep(_LET_IN_S)
+        yield slice(start, min(start + _ADD_AT_ONCE, num_inputs))
 
 
 def moved(error: CenoteError, index: int) -> CenoteError:
