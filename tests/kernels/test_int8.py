@@ -81,6 +81,12 @@ def test_activations(ours: Kernels, activation: str) -> None:
     assert (product(rows, activation) - wanted).abs().max() <= 2e-6 * (1 + wanted.abs().max())
 
 
+def test_gelu_is_far_finer_than_codes(ours: Kernels) -> None:
+    product, rows = Int8Product(torch.ones(1, 1), None, ours), torch.linspace(-9, 9, 20_001)[:, None]
+    found, given = product(rows, "gelu"), product(rows)
+    assert (found - torch.nn.functional.gelu(given.double())).abs().max() <= 5e-6
+
+
 def test_a_row_is_the_same_alone_and_among_others(ours: Kernels) -> None:
     product, rows = Int8Product(made(8, 130, 65), None, ours), made(9, 111, 65)
     together = product(rows, "gelu")

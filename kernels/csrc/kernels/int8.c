@@ -46,7 +46,7 @@ enum { NONE, GELU, GELU_TANH, RELU, SILU, TANH, SIGMOID };
 
 INLINE V activated(V x, int activation) {
     switch (activation) {
-        case GELU: return v_gelu(x);
+        case GELU: return v_gelu_for_codes(x);
         case GELU_TANH: return v_gelu_tanh(x);
         case RELU: return v_relu(x);
         case SILU: return v_silu(x);
