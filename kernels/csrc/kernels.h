@@ -12,6 +12,8 @@ typedef struct {
 
 KERNEL(linear)
 (float *, const float *, const float *, const float *, ptrdiff_t, ptrdiff_t, ptrdiff_t, ptrdiff_t, ptrdiff_t, int);
+void JOINED(linear_part, ISA)(float *, const float *, const float *, const float *, ptrdiff_t, ptrdiff_t, ptrdiff_t, ptrdiff_t,
+                              ptrdiff_t, ptrdiff_t);
 KERNEL(add_norm)
 (float *, const float *, const float *, const float *, const float *, float, ptrdiff_t, ptrdiff_t, ptrdiff_t,
  ptrdiff_t);

@@ -1,10 +1,13 @@
-"""A whole encoder layer in one call gives what its parts give one after another, bit for bit."""
+"""A whole encoder layer in one call gives what its parts give one after another, bit for bit.
+
+Keys and values of sequences of which one row is read may be left out, which gives the same but for rounding.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Literal
 
 import numpy as np
@@ -54,6 +57,7 @@ class Weights:
         (query, query_bias), (others, other_bias) = plain["query"], plain["key_value"]
         bias = None if query_bias is None or other_bias is None else np.concatenate([query_bias, other_bias])
         plain["qkv"] = np.concatenate([query, others]), bias
+        plain["turned_key"] = np.ascontiguousarray(others[:size].T), None
         self.held = {name: (self._packed(weight), bias) for name, (weight, bias) in plain.items()}
         for name in ("attention_norm", "norm"):
             weight, shift = (guarded(rng.normal(size=size).astype(np.float32), self.side) for _ in range(2))
@@ -97,13 +101,17 @@ class Call:
     """Of each sequence the index of the one row that is wanted, or all."""
     causal: bool = False
     window: int = -1
+    given: FloatArray | None = None
+    """Rows in place of random ones."""
 
     @property
     def starts(self) -> NDArray[np.int64]:
         return np.cumsum([0, *self.lengths])
 
     def rows(self, size: int, side: Side = "end") -> FloatArray:
-        """Random rows of hidden states."""
+        """Random rows of hidden states, or those given."""
+        if self.given is not None:
+            return guarded(self.given, side)
         num = int(sum(self.lengths))
         return guarded(np.random.default_rng(num).normal(size=(num, size)).astype(np.float32), side)
 
@@ -118,14 +126,15 @@ class Call:
         return np.array(rows, np.int32).reshape(-1, 6)
 
 
-def whole(weights: Weights, call: Call, side: Side = "end") -> FloatArray:
+def whole(weights: Weights, call: Call, side: Side = "end", *, without_keys: bool = False) -> FloatArray:
     """By one call; rows and results lie against a guard."""
     rows, runs = call.rows(weights.size, side), call.runs()
     positions = None if call.chosen is None else np.array(call.chosen, np.int64)
     some = None if positions is None else guarded(rows[call.starts[:-1] + positions], side)
     names = ("qkv", "query", "key_value", "out", "up", "down", "attention_norm", "norm")
     numbers = weights.size, weights.heads, weights.inner, ACTIVATIONS[weights.activation]
-    layer = np.array([*(one for name in names for one in weights.addresses(name)), *numbers], np.int64)
+    turned = weights.addresses("turned_key")[0] if without_keys else 0
+    layer = np.array([*(one for name in names for one in weights.addresses(name)), *numbers, turned], np.int64)
     out = guarded(np.full((rows if some is None else some).shape, np.nan, np.float32), side)
     given = (0, 0) if some is None else (some.ctypes.data, len(some))
     rule = (weights.size // weights.heads) ** -0.5, call.causal, call.window
@@ -191,3 +200,41 @@ def test_more_sequences_than_a_group(kernels: Kernels, causal: bool) -> None:
 
 def test_no_rows(kernels: Kernels) -> None:
     assert whole(Weights(kernels, 2, 24, 70), Call(lengths=())).shape == (0, 24)
+
+
+@pytest.mark.parametrize(("heads", "head_size"), [(1, 32), (5, 32), (3, 64), (2, 96), (40, 32)])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("side", ["start", "end"])
+def test_one_row_without_keys(kernels: Kernels, heads: int, head_size: int, bias: bool, side: Side) -> None:
+    lengths = (1, 9, 2, 4, 4, 3, 40, *(5,) * 50, 140, 600, 3)
+    chosen = [min(length - 1, 7 * number % 11) for number, length in enumerate(lengths)]
+    weights, call = Weights(kernels, heads, heads * head_size, 50, "gelu", bias, side), Call(lengths, chosen)
+    found, expected = whole(weights, call, side, without_keys=True), parts(weights, call)
+    assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+    few = np.array(lengths) < 4
+    assert (found[few] == expected[few]).all()
+    assert (found[~few] != expected[~few]).any()
+
+
+def test_one_row_does_not_depend_on_its_batch(kernels: Kernels) -> None:
+    weights, lengths = Weights(kernels, 4, 128, 50, "gelu"), (9, 3, 5, 5, 200, 1, 17)
+    call = Call(lengths, (0, 2, 4, 0, 150, 0, 16))
+    together, rows = whole(weights, call, without_keys=True), call.rows(weights.size)
+    for number, (start, end) in enumerate(pairwise(call.starts)):
+        alone = Call((int(end - start),), (call.chosen[number],) if call.chosen else None, given=rows[start:end])
+        assert (whole(weights, alone, without_keys=True)[0] == together[number]).all()
+
+
+@pytest.mark.parametrize(("causal", "window"), [(True, -1), (False, 6)])
+def test_a_row_that_does_not_see_all_has_keys(kernels: Kernels, causal: bool, window: int) -> None:
+    weights = Weights(kernels, 2, 64, 70)
+    for call in (
+        Call(chosen=(0, 8, 1, 0, 20, 32, 0), causal=causal, window=window),
+        Call(causal=causal, window=window),
+    ):
+        assert (whole(weights, call, without_keys=True) == parts(weights, call)).all()
+
+
+def test_all_rows_have_keys(kernels: Kernels) -> None:
+    weights = Weights(kernels, 2, 64, 70)
+    assert (whole(weights, Call(), without_keys=True) == parts(weights, Call())).all()

@@ -24,6 +24,9 @@ SHAPE = EncoderShape(
 )
 LENGTHS = (5, 1, 12, 30, 2)
 
+WIDE = replace(SHAPE, hidden_size=96, num_heads=3, attention_bias=True)
+"""With heads so wide that keys need not be made where one row is read."""
+
 
 class Separate(Block):
     """The same layer, which by its class is not known to be plain."""
@@ -65,7 +68,8 @@ def encoder(kernels: Kernels, kind: type[Block], shape: EncoderShape = SHAPE, *,
 def forward(made: Encoder, rule: Rule = PLAIN, wanted: tuple[Wanted, ...] = (), layers: tuple[int, ...] = ()) -> Tensor:
     """Its last hidden states of a ragged batch."""
     batch = Batch.pack([Encoded(np.zeros(n, np.int32)) for n in LENGTHS], [ReadKey("embed")] * len(LENGTHS))
-    hidden_TD = torch.randn((sum(LENGTHS), SHAPE.hidden_size), generator=torch.Generator().manual_seed(1))
+    size = made.blocks[-1].get_submodule("norm").get_parameter("weight").shape[0]
+    hidden_TD = torch.randn((sum(LENGTHS), size), generator=torch.Generator().manual_seed(1))
     packed = Packed.of(batch, torch.device("cpu"), wanted, layers)
     return made.forward(hidden_TD, packed, rule).last_QD
 
@@ -126,3 +130,15 @@ def test_other_layers_are_no_one_call(counted: tuple[Kernels, list[int]]) -> Non
     forward(encoder(kernels, Block), Rule(softcap=3.0))
     forward(encoder(kernels, Block, replace(SHAPE, gated=True)))
     assert calls == []
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("wanted", [("first",) * 5, ("last", "first", "all", "first", "all")])
+def test_one_row_without_keys(counted: tuple[Kernels, list[int]], wanted: tuple[Wanted, ...]) -> None:
+    kernels, calls = counted
+    found = forward(encoder(kernels, Block, WIDE), wanted=wanted)
+    expected = forward(encoder(kernels, Separate, WIDE), wanted=wanted)
+    assert calls == [2, 1]
+    assert (found - expected).abs().max() <= 2e-6 * expected.abs().max()
+    assert (found != expected).any()
+    assert torch.equal(forward(encoder(kernels, Block, WIDE)), forward(encoder(kernels, Separate, WIDE)))

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 
 #include "../kernels.h"
+#include "../team.h"
+#include "../tile.h"
 
 // What the wide rows of a block may take of the second-level cache, and what its number of rows is a multiple of: tiles
 // of every instruction set.
@@ -15,16 +17,22 @@
 // Rows of a group, but for a longer sequence, and runs that it has at most.
 #define GROUP 126
 #define GROUP_RUNS 32
+// With fewer keys in a sequence it takes less to make them.
+#define FEWEST 4
+// Columns of the sums that values are made of there.
+#define DEPTH 64
 
 // A packed weight and its bias, or a norm's weight and its bias; each bias may be null.
 typedef struct {
     const float *weight, *bias;
 } Weight;
 
-// As Python's `EncoderLayer` packs it: the products of all rows, and of some rows, of which `query` is one.
+// As Python's `EncoderLayer` packs it: the products of all rows, and of some rows, of which `query` is one; `turned_key` is
+// the weight of keys transposed, or null where keys are always made.
 typedef struct {
     Weight qkv, query, key_value, out, up, down, attention_norm, norm;
     int64_t size, heads, inner, activation;
+    const float *turned_key;
 } Layer;
 
 INLINE void times(float *out, const float *rows, const Weight *by, ptrdiff_t num, ptrdiff_t depth, ptrdiff_t width,
@@ -63,10 +71,28 @@ typedef struct {
     int32_t seq;
 } Place;
 
+// What a call is given, and the room that it works in: queries of chosen rows, and the queries, keys and values of a group.
+typedef struct {
+    float *out;
+    const float *rows, *chosen;
+    float scale;
+    int causal;
+    ptrdiff_t window;
+    const int64_t *positions;
+    const struct Distances *distances;
+    float *queries, *keys;
+} Call;
+
+// Whether keys and values need not be made for sequences of which one row is read: see `attend_by_rows`.
+static int is_alone(const Layer *layer, const Call *call, const Run *run) {
+    return call->chosen && layer->turned_key && !call->causal && call->window < 0 && !call->distances &&
+           run->query_len == 1 && run->key_len >= FEWEST;
+}
+
 // The next sequences to runs of their own, with starts in rows of the whole call; returns the number of these runs.
-static ptrdiff_t next_group(Place *at, Run group[GROUP_RUNS]) {
+static ptrdiff_t next_group(const Layer *layer, const Call *call, Place *at, Run group[GROUP_RUNS]) {
     ptrdiff_t num = 0, rows = 0;
-    for (; at->run < at->end && num < GROUP_RUNS; num++) {
+    for (; at->run < at->end && num < GROUP_RUNS && !is_alone(layer, call, at->run); num++) {
         Run run = *at->run;
         const int32_t left = run.num_seqs - at->seq, fit = (int32_t)(GROUP - rows) / (run.num_tokens > 0 ? run.num_tokens : 1);
         if (fit < 1 && num) break;
@@ -80,18 +106,6 @@ static ptrdiff_t next_group(Place *at, Run group[GROUP_RUNS]) {
     }
     return num;
 }
-
-// What a call is given, and the room that it works in: queries of chosen rows, and the queries, keys and values of a group.
-typedef struct {
-    float *out;
-    const float *rows, *chosen;
-    float scale;
-    int causal;
-    ptrdiff_t window;
-    const int64_t *positions;
-    const struct Distances *distances;
-    float *queries, *keys;
-} Call;
 
 // The attention of some runs, whose rows follow each other.
 static int attend_group(const Layer *layer, const Call *call, Run group[], ptrdiff_t num) {
@@ -107,6 +121,64 @@ static int attend_group(const Layer *layer, const Call *call, Run group[], ptrdi
                                key_step, key_step, layer->heads, layer->heads, size / layer->heads, call->scale,
                                call->causal, call->window, call->positions ? call->positions + first_query : NULL,
                                (const int32_t *)group, num, call->distances);
+}
+
+// Sequences of which one row is read: their number, the first one's row among the chosen, and what each head of each has
+// in place of a query, and then of a sum of values.
+typedef struct {
+    const Layer *layer;
+    const Call *call;
+    ptrdiff_t num, first;
+    float *rows;
+} Alone;
+
+static void turn_head(const void *what, ptrdiff_t head, ptrdiff_t member) {
+    (void)member;
+    const Alone *alone = what;
+    const Layer *layer = alone->layer;
+    const ptrdiff_t size = layer->size, head_size = size / layer->heads;
+    const float *queries = alone->call->queries + alone->first * size + head * head_size;
+    JOINED(linear_part, ISA)(alone->rows + head * size, queries, layer->turned_key + head * head_size * COLS, NULL,
+                             alone->num, head_size, size, size, size, layer->heads * size);
+}
+
+// In sums of DEPTH each, as there is no more than one row in which their rounding could even out.
+static void values_of_head(const void *what, ptrdiff_t head, ptrdiff_t member) {
+    (void)member;
+    const Alone *alone = what;
+    const Layer *layer = alone->layer;
+    const ptrdiff_t size = layer->size, head_size = size / layer->heads, col = head * head_size;
+    const float *values = layer->key_value.weight + (size + col) * size, *bias = layer->key_value.bias;
+    const float *rows = alone->rows + head * size;
+    float *out = alone->call->out + alone->first * size + col, *more = alone->call->queries + alone->first * size + col;
+    for (ptrdiff_t k = 0; k < size; k += DEPTH) {
+        JOINED(linear_part, ISA)(k ? more : out, rows + k, values + k * COLS, k || !bias ? NULL : bias + size + col, alone->num,
+                                 least(DEPTH, size - k), size, head_size, layer->heads * size, size);
+        for (ptrdiff_t row = 0; k && row < alone->num; row++)
+            for (ptrdiff_t i = row * size; i < row * size + head_size; i++) out[i] += more[i];
+    }
+}
+
+// The attention of the next sequences of which one row is read, without their keys and values. The score of a key is
+// `query . (W row)`, but for a summand that all keys share, which is `(W^T query) . row`; and the sum of values is W times
+// the sum of rows. So each head's query is turned into a row, all of these see the rows that the layer is given, and the
+// values are made of what each head has seen.
+static int attend_by_rows(const Layer *layer, const Call *call, Place *at) {
+    const ptrdiff_t size = layer->size, heads = layer->heads, fit = 3 * GROUP / heads > 1 ? 3 * GROUP / heads : 1;
+    Alone alone = {layer, call, 0, at->run->query_start + at->seq, call->keys};
+    Run runs[GROUP_RUNS];
+    for (; at->run < at->end && alone.num < least(GROUP_RUNS, fit) && is_alone(layer, call, at->run); alone.num++) {
+        const Run *run = at->run;
+        runs[alone.num] = (Run){(int32_t)(alone.num * heads), run->key_start + at->seq * run->num_tokens, 1,
+                                (int32_t)heads, run->key_len, run->num_tokens};
+        if (++at->seq == run->num_seqs) at->run++, at->seq = 0;
+    }
+    spread(turn_head, &alone, heads);
+    if (JOINED(attend, ISA)(call->keys, call->keys, call->rows, call->rows, size, size, size, 1, 1, size, call->scale, 0, -1,
+                            NULL, (const int32_t *)runs, alone.num, NULL))
+        return 1;
+    spread(values_of_head, &alone, heads);
+    return 0;
 }
 
 // `rows` are `num` rows of the layer's size, those of the runs one after another. The layer is computed of all of them,
@@ -131,8 +203,10 @@ __attribute__((visibility("default"))) int JOINED(encoder_layer, ISA)(
     Place place = {all, all + num_runs, 0};
     Run group[GROUP_RUNS];
     int failed = 0;
-    for (ptrdiff_t of_group; !failed && (of_group = next_group(&place, group));)
-        failed = attend_group(layer, &call, group, of_group);
+    while (!failed && place.run < place.end)
+        failed = is_alone(layer, &call, place.run)
+                     ? attend_by_rows(layer, &call, &place)
+                     : attend_group(layer, &call, group, next_group(layer, &call, &place, group));
     if (!failed) feed_forward(layer, out, chosen ? chosen : rows, wanted, eps, hidden, hidden + block * size);
     free(memory);
     return failed;

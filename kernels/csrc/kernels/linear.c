@@ -193,8 +193,8 @@ INLINE ptrdiff_t parts_of(ptrdiff_t depth) { return depth > WHOLE ? (depth + PAR
 
 // All rows times all panels; results of gates come to `gated`, if it is not null.
 static void multiply_all(float *out, float *gated, const float *rows, const float *panels, const float *bias, ptrdiff_t num,
-                         ptrdiff_t depth, ptrdiff_t width, ptrdiff_t rows_step, ptrdiff_t out_step, ptrdiff_t gated_width,
-                         int activation) {
+                         ptrdiff_t depth, ptrdiff_t panel_step, ptrdiff_t width, ptrdiff_t rows_step, ptrdiff_t out_step,
+                         ptrdiff_t gated_width, int activation) {
     const ptrdiff_t parts = parts_of(depth), part = (depth + parts - 1) / parts;
     // Rows of parts are copied side by side, a line more than whole lines apart, so that they lie in different sets of
     // the first-level cache. Without memory for that the result is the same, later.
@@ -204,7 +204,7 @@ static void multiply_all(float *out, float *gated, const float *rows, const floa
     const int apart = parts > 1 || rows_step % APART == 0;
     float *copy = apart && num > 1 ? malloc(sizeof(float) * (size_t)(least(size, num) * padded)) : NULL;
     for (ptrdiff_t first = 0; first == 0 || first < depth; first += part) {
-        Call call = {bias, out_step, copy ? padded : rows_step, least(part, depth - first), depth,
+        Call call = {bias, out_step, copy ? padded : rows_step, least(part, depth - first), panel_step,
                      first == 0, first + part >= depth, activation, gated_width};
         for (ptrdiff_t row = 0; row < num; row += size) {
             const ptrdiff_t count = least(size, num - row);
@@ -223,7 +223,14 @@ static void multiply_all(float *out, float *gated, const float *rows, const floa
 KERNEL(linear)
 (float *out, const float *rows, const float *panels, const float *bias, ptrdiff_t num, ptrdiff_t depth, ptrdiff_t width,
  ptrdiff_t rows_step, ptrdiff_t out_step, int activation) {
-    multiply_all(out, NULL, rows, panels, bias, num, depth, width, rows_step, out_step, 0, activation);
+    multiply_all(out, NULL, rows, panels, bias, num, depth, depth, width, rows_step, out_step, 0, activation);
+}
+
+// The same by `depth` columns of a weight that has `whole_depth`; its panels begin with the first of these columns.
+void JOINED(linear_part, ISA)(float *out, const float *rows, const float *panels, const float *bias, ptrdiff_t num,
+                              ptrdiff_t depth, ptrdiff_t whole_depth, ptrdiff_t width, ptrdiff_t rows_step,
+                              ptrdiff_t out_step) {
+    multiply_all(out, NULL, rows, panels, bias, num, depth, whole_depth, width, rows_step, out_step, 0, NONE);
 }
 
 // The gate of a feed-forward (Shazeer 2020), `activation(rows * gate^T) * (rows * up^T)`, `[num, width]` side by side.
@@ -235,7 +242,7 @@ __attribute__((visibility("default"))) int JOINED(gated_linear, ISA)(
     const ptrdiff_t both = (width + W - 1) / W * COLS;
     float *sums = NULL;
     if (parts_of(depth) > 1 && !(sums = malloc(sizeof(float) * (size_t)(num * both + 1)))) return 1;
-    multiply_all(sums, out, rows, panels, bias, num, depth, both, rows_step, sums ? both : COLS, width, activation);
+    multiply_all(sums, out, rows, panels, bias, num, depth, depth, both, rows_step, sums ? both : COLS, width, activation);
     free(sums);
     return 0;
 }

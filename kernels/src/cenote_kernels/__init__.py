@@ -43,7 +43,7 @@ SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
     # -1, positions of the query rows (int64) or 0, runs (six int32 each), their number, a `Distances` or 0; not 0 where
     # memory is missing
     "attend": (_P, _P, _P, _P, _I, _I, _I, _I, _I, _I, _F, _N, _I, _P, _P, _I, _P),
-    # layer (twenty int64, see `csrc/kernels/encoder_layer.c`), out, rows, their number, chosen rows or 0, their number,
+    # layer (21 int64, see `csrc/kernels/encoder_layer.c`), out, rows, their number, chosen rows or 0, their number,
     # eps, scale, causal, window or -1, positions of the query rows or 0, runs, their number, a `Distances` or 0; not 0
     # without memory
     "encoder_layer": (_P, _P, _P, _I, _P, _I, _F, _F, _N, _I, _P, _P, _I, _P),

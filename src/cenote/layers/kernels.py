@@ -249,18 +249,27 @@ class EncoderLayer:
         eps: Of both norms.
         heads: Of the attention; all are as wide as the rows.
         activation: Of the feed-forward.
+        turned_key: The weight of the keys transposed, or None. By it a sequence of which one row is read needs no keys.
     """
 
     def __init__(
-        self, kernels: Kernels, weights: Sequence[Weight | None], *, eps: float, heads: int, activation: str | None
+        self,
+        kernels: Kernels,
+        weights: Sequence[Weight | None],
+        *,
+        eps: float,
+        heads: int,
+        activation: str | None,
+        turned_key: Weight | None = None,
     ) -> None:
-        self._weights = weights  # holds their memory
+        self._weights = *weights, turned_key  # holds their memory
         up = weights[4]
         assert up is not None
         assert isinstance(up.values, Panels)
         size, inner = up.values.depth, up.values.width
         addresses = [address for weight in weights for address in (weight.addresses if weight else (0, 0))]
-        numbers = *addresses, size, heads, inner, ACTIVATIONS[activation]
+        turned = 0 if turned_key is None else turned_key.addresses[0]
+        numbers = *addresses, size, heads, inner, ACTIVATIONS[activation], turned
         self._layer = (ctypes.c_int64 * len(numbers))(*numbers)
         self.address, self._function = ctypes.addressof(self._layer), kernels.functions.encoder_layer
         self._all = kernels.functions.encoder_layers
