@@ -28,6 +28,8 @@
 #define MOST_SUMS (BLOCK_BYTES / 4 / PASS)
 #define AHEAD 48
 #endif
+// A tile of fewer rows waits for its own sums, so the one before it leaves it as many.
+#define LEAST_ROWS (W == 16 ? 6 : 3)
 // So many floats apart, rows share one set of the first-level cache and drive each other out of it.
 #define APART 1024
 
@@ -143,16 +145,21 @@ typedef struct {
     ptrdiff_t num, width;
 } Block;
 
+// How many of the rows that are left make the next tile. The first tiles are full, as they wait for the panel.
+INLINE ptrdiff_t rows_of_tile(ptrdiff_t left) {
+    return least(left, left > ROWS && left < ROWS + LEAST_ROWS ? left - LEAST_ROWS : ROWS);
+}
+
 // Rows times a part of a panel, while `next`, as much of it, is fetched, if it is not null. Not inlined, as else the
 // compiler spills sums.
 static __attribute__((noinline)) void one_part(const Block *block, const Call *call, ptrdiff_t col, float *out,
                                                const float *rows, const float *panel, const float *next) {
     const ptrdiff_t cols = least(COLS, block->width - col), tiles = (block->num + ROWS - 1) / ROWS;
     const ptrdiff_t lines = (call->depth * COLS / 16 + tiles - 1) / tiles;
-    const ptrdiff_t further = block->out || !call->is_first || !call->is_last ? ROWS * call->out_step : 0;
+    const ptrdiff_t further = block->out || !call->is_first || !call->is_last ? call->out_step : 0;
     const float *bias = call->bias ? call->bias + col : NULL;
-    for (ptrdiff_t row = 0; row < block->num; row += ROWS, out += further, rows += ROWS * call->rows_step) {
-        const ptrdiff_t count = least(ROWS, block->num - row);
+    for (ptrdiff_t row = 0; row < block->num;) {
+        const ptrdiff_t count = rows_of_tile(block->num - row);
 #define FETCHED(n) tile(n, AHEAD, call, out, bias, rows, panel, cols);
 #define CACHED(n) tile(n, 0, call, out, bias, rows, panel, cols);
         if (!next) {
@@ -166,6 +173,7 @@ static __attribute__((noinline)) void one_part(const Block *block, const Call *c
                       call->gated_width - col / 2, call->activation);
         else if (call->is_last && call->activation != NONE)
             activate_tile(out, call->out_step, count, cols, call->activation);
+        row += count, out += count * further, rows += count * call->rows_step;
     }
 }
 
