@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import time
@@ -91,7 +92,9 @@ class Call:
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait for the end, no longer than `timeout_s`, and say whether it came; the deadline brings it about."""
         limits_s = [limit_s for limit_s in (timeout_s, self.remaining_s()) if limit_s is not None]
-        futures.wait([self.future], min(limits_s, default=None))
+        # Not `futures.wait`, which is made for several of them and takes longer.
+        with contextlib.suppress(TimeoutError, futures.CancelledError):
+            self.future.exception(min(limits_s, default=None))
         if self.expired:
             self.expire()
         return self.future.done()

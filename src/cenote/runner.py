@@ -214,7 +214,7 @@ class Backbone:
         if self.recipe.model.nature.bag:
             bounds_S1 = np.arange(batch.num_seqs + 1, dtype=np.int32)
         # A sequence of which one row was kept has nothing left to skip.
-        skip_S = np.where([which == "all" for which in wanted], batch.skip, 0)
+        skip_S = batch.skip if packed.kept is None else np.where([which == "all" for which in wanted], batch.skip, 0)
         layers = {number: packed.of_kept(rows_TD) for number, rows_TD in hidden.layers.items()}
         ids_Q = packed.of_kept(packed.ids_T)
         return TokenRows(last_QD, ids_Q, layers, Spans.of(bounds_S1, skip_S, self.device, ids_Q))
@@ -224,7 +224,7 @@ class Backbone:
         return tokens if pooled is None else pooled.of_tokens(tokens)
 
     def _read(self, batch: Batch, tokens: TokenRows, key: ReadKey) -> Rows:
-        seqs = np.flatnonzero([read == key for read in batch.reads]).astype(np.int32)
+        seqs = np.array([seq for seq, read in enumerate(batch.reads) if read == key], np.int32)
         spans = tokens.spans
         if len(seqs) < batch.num_seqs:
             spans = spans.of_seqs(torch.from_numpy(seqs).long().to(self.device))

@@ -142,7 +142,8 @@ class Head(nn.Module):
 
     def of_tokens(self, tokens: TokenRows) -> TokenRows:
         """The steps before the pooling."""
-        tokens = replace(tokens, rows_QD=tokens.rows_QD.float())
+        if tokens.rows_QD.dtype != torch.float32:
+            tokens = replace(tokens, rows_QD=tokens.rows_QD.float())
         for layer in self.before:
             if isinstance(layer, (DenseLayer, NormalizeLayer)):
                 tokens = replace(tokens, rows_QD=layer(tokens.rows_QD))

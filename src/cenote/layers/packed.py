@@ -125,9 +125,9 @@ class Packed:
             layers: As the field.
         """
         bounds = batch.bounds
-        lengths = np.diff(bounds)
+        lengths = bounds[1:] - bounds[:-1]
         ids, segments = batch.ids, batch.segments
-        positions = np.arange(len(ids), dtype=np.int32) - np.repeat(bounds[:-1], lengths)
+        positions = np.arange(len(ids), dtype=np.int32) - bounds[:-1].repeat(lengths)
         bounds_S1 = query_S1 = _to(bounds, device)
         num_own, key_rows_T = lengths, None
         if batch.shared is not None and batch.rows is not None:

@@ -85,9 +85,10 @@ class Spans:
             ids_Q: As the field.
         """
         bounds = bounds_S1.astype(np.int64)
-        firsts, ends = bounds[:-1], bounds[1:]
-        starts = np.minimum(firsts + skip_S, ends)
-        firsts_S, starts_S, ends_S = torch.from_numpy(np.stack([firsts, starts, ends])).to(device).unbind()
+        edges = np.empty((3, len(bounds) - 1), np.int64)
+        edges[0], edges[2] = bounds[:-1], bounds[1:]
+        np.minimum(edges[0] + skip_S, edges[2], out=edges[1])
+        firsts_S, starts_S, ends_S = torch.from_numpy(edges).to(device).unbind()
         return cls(firsts_S, starts_S, ends_S, bounds, ids_Q=ids_Q)
 
     def of_rows(self, values_S: Tensor) -> Tensor:
@@ -198,7 +199,20 @@ def _checked(mode: str, pool: Pool) -> Pool:
 
 def _reduce(hidden_QD: Tensor, spans: Spans, how: str) -> Tensor:
     """Sum, mean or maximum over the rows of each span, float32 `[S, D]`; sum and mean of no rows are 0."""
+    if how != "max" and hidden_QD.device.type == "cpu":
+        return _added(hidden_QD.float(), spans, is_mean=how == "mean")
     # Edges of span, gap, span, ...: the gaps are what is skipped, and every other result is dropped.
     edges = torch.stack([spans.starts_S, spans.ends_S], dim=1).flatten()
     initial = None if how == "max" else 0
     return torch.segment_reduce(hidden_QD.float(), how, offsets=edges, unsafe=True, initial=initial)[::2]
+
+
+def _added(hidden_QD: Tensor, spans: Spans, *, is_mean: bool) -> Tensor:
+    """Sum or mean by NumPy, which adds row to row as PyTorch does and takes a third of the time."""
+    rows_QD, bounds = hidden_QD.numpy(), zip(spans.starts_S.tolist(), spans.ends_S.tolist(), strict=True)
+    sums_SD = np.empty((len(spans.starts_S), hidden_QD.shape[1]), np.float32)
+    for sum_D, (start, end) in zip(sums_SD, bounds, strict=True):
+        np.add.reduce(rows_QD[start:end], axis=0, out=sum_D)
+        if is_mean:
+            sum_D /= max(end - start, 1)
+    return torch.from_numpy(sums_SD)
