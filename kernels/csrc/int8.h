@@ -17,6 +17,7 @@ INLINE VI i_load(const void *from) { return _mm512_loadu_si512(from); }
 INLINE VI i_minus(VI a, VI b) { return _mm512_sub_epi32(a, b); }
 INLINE VI i_times(VI a, VI b) { return _mm512_mullo_epi32(a, b); }
 INLINE VI i_max(VI a, VI b) { return _mm512_max_epi32(a, b); }
+INLINE VI i_max_unsigned(VI a, VI b) { return _mm512_max_epu32(a, b); }
 INLINE VI i_rounded(V v) { return _mm512_cvtps_epi32(v); }
 INLINE VI i_plus(VI a, VI b) { return _mm512_add_epi32(a, b); }
 INLINE V v_of(VI v) { return _mm512_cvtepi32_ps(v); }
@@ -32,6 +33,12 @@ INLINE V v_either(V a, V b, Mask m) { return _mm512_mask_mov_ps(b, m, a); }
 // The lowest byte of each; and those within 0 to 255, others cut to that.
 INLINE void store_bytes(uint8_t *to, VI v) { _mm_storeu_si128((void *)to, _mm512_cvtepi32_epi8(v)); }
 INLINE void store_codes(uint8_t *to, VI v) { _mm_storeu_si128((void *)to, _mm512_cvtusepi32_epi8(v)); }
+// As the last for four vectors at once, with `zeros`, 16 bits each, added first.
+INLINE void store_four_codes(uint8_t *to, VI a, VI b, VI c, VI d, VI zeros) {
+    const VI ab = _mm512_add_epi16(_mm512_packs_epi32(a, b), zeros), cd = _mm512_add_epi16(_mm512_packs_epi32(c, d), zeros);
+    const VI order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    i_store(to, _mm512_permutexvar_epi32(order, _mm512_packus_epi16(ab, cd)));
+}
 // As instructions: compilers copy the sums around the intrinsic, or make the products of several rows at once and run out
 // of registers.
 INLINE VI i_dot(VI sums, VI codes, VI weights) {
@@ -54,6 +61,7 @@ INLINE VI i_load(const void *from) { return _mm256_loadu_si256(from); }
 INLINE VI i_minus(VI a, VI b) { return _mm256_sub_epi32(a, b); }
 INLINE VI i_times(VI a, VI b) { return _mm256_mullo_epi32(a, b); }
 INLINE VI i_max(VI a, VI b) { return _mm256_max_epi32(a, b); }
+INLINE VI i_max_unsigned(VI a, VI b) { return _mm256_max_epu32(a, b); }
 INLINE VI i_rounded(V v) { return _mm256_cvtps_epi32(v); }
 INLINE VI i_plus(VI a, VI b) { return _mm256_add_epi32(a, b); }
 INLINE V v_of(VI v) { return _mm256_cvtepi32_ps(v); }
@@ -83,6 +91,11 @@ INLINE void store_bytes(uint8_t *to, VI v) {
 INLINE void store_codes(uint8_t *to, VI v) {
     const __m128i shorts = _mm_packus_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
     _mm_storel_epi64((void *)to, _mm_packus_epi16(shorts, shorts));
+}
+INLINE void store_four_codes(uint8_t *to, VI a, VI b, VI c, VI d, VI zeros) {
+    const VI ab = _mm256_add_epi16(_mm256_packs_epi32(a, b), zeros), cd = _mm256_add_epi16(_mm256_packs_epi32(c, d), zeros);
+    const VI order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    i_store(to, _mm256_permutevar8x32_epi32(_mm256_packus_epi16(ab, cd), order));
 }
 INLINE VI i_dot(VI sums, VI codes, VI weights) {
     const VI ones = _mm256_set1_epi16(1);

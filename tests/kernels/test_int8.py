@@ -96,11 +96,21 @@ def test_a_row_is_the_same_alone_and_among_others(ours: Kernels) -> None:
     assert torch.equal(together, product(wide[:, 7:72], "gelu"))
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_what_is_not_finite_stays_so_in_its_row_alone(ours: Kernels, bad: float) -> None:
-    rows = made(10, 15, 37)
-    rows[2, 36] = bad
-    found = Int8Product(made(11, 40, 37), None, ours)(rows)
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_the_range_of_rows_of_one_sign_has_zero_at_its_end(ours: Kernels, sign: float) -> None:
+    weight, rows = made(14, 33, 150), sign * made(15, 9, 150).abs()
+    rows[0], rows[1] = -0.0, sign * 1e-40
+    wanted = exact(rows, weight, None, 63 if ours.functions.saturates else 127)
+    found = Int8Product(weight, None, ours)(rows)
+    assert ((found - wanted).abs().amax(1) <= 3e-7 * wanted.abs().amax(1) + 1e-28).all()
+
+
+@pytest.mark.parametrize("at", [0, 70, 149])
+@pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_stays_so_in_its_row_alone(ours: Kernels, bad: float, at: int) -> None:
+    rows = made(10, 15, 150)
+    rows[2, at] = bad
+    found = Int8Product(made(11, 40, 150), None, ours)(rows)
     assert found.isfinite().all(1).tolist() == [row != 2 for row in range(15)]
     assert not found[2].isfinite().any()
 

@@ -9,36 +9,53 @@
 // Products of rows and depth of which one tile of columns is enough work to be taken by itself.
 #define CHUNK 8192
 
-// Codes of one row, `padded` (a multiple of 4 and at least `size`) of them, and W - 1 bytes of room behind; returns the
-// scale, which is NaN where the row has NaN or infinity. A value is about `scale * (code - zero)`.
-INLINE float row_codes(uint8_t *codes, int32_t *zero, const float *row, ptrdiff_t size, ptrdiff_t padded) {
+INLINE float f_of(int32_t bits) {
+    float x;
+    memcpy(&x, &bits, 4);
+    return x;
+}
+
+// What turns the values of a row to codes, and back.
+typedef struct {
+    float inverse, scale;
+    int32_t zero;
+} Range;
+
+// The scale is NaN where the row has NaN or infinity. As integers, bits are in the order of the numbers: signed those of 0
+// and above, NaN greatest; unsigned those below, away from 0.
+INLINE Range range_of(const float *row, ptrdiff_t size) {
     const ptrdiff_t whole = size / (2 * W) * (2 * W);
-    V low = v_all(0), high = v_all(0), low2 = v_all(0), high2 = v_all(0);
-    VI most = i_all(0), most2 = i_all(0);
+    VI low = i_bits(v_all(-0.0f)), low2 = low, high = i_all(0), high2 = high;
     for (ptrdiff_t i = 0; i < whole; i += 2 * W) {
-        const V x = v_load(row + i), y = v_load(row + i + W);
-        low = v_min(low, x), high = v_max(high, x), most = i_max(most, i_size(x));
-        low2 = v_min(low2, y), high2 = v_max(high2, y), most2 = i_max(most2, i_size(y));
+        const VI x = i_load(row + i), y = i_load(row + i + W);
+        low = i_max_unsigned(low, x), high = i_max(high, x);
+        low2 = i_max_unsigned(low2, y), high2 = i_max(high2, y);
     }
     for (ptrdiff_t i = whole; i < size; i += W) {
-        const V x = v_load_some(row + i, mask_of(size - i));
-        low = v_min(low, x), high = v_max(high, x), most = i_max(most, i_size(x));
+        const VI x = i_bits(v_load_some(row + i, mask_of(size - i)));
+        low = i_max_unsigned(low, x), high = i_max(high, x);
     }
-    const float least = -v_largest(v_all(0) - v_min(low, low2));
+    const float least = -f_of(i_largest(i_size(v_bits(i_max_unsigned(low, low2)))));
+    const float most = f_of(i_largest(i_max(high, high2)));
     // Not less than a number whose inverse is finite; a row of zeros has codes of zero.
-    const float range = fmaxf(v_largest(v_max(high, high2)) - least, 1e-30f);
-    const float inverse = 255.0f / range;
-    *zero = (int32_t)rintf(-least * inverse);
-    const VI zeros = i_all(*zero);
-    const V by = v_all(inverse);
+    const float range = most - least > 1e-30f ? most - least : 1e-30f, inverse = 255.0f / range;
+    return (Range){inverse, range / 255.0f + (most * 0.0f + least * 0.0f), (int32_t)rintf(-least * inverse)};
+}
+
+// Codes of one row, `padded` (a multiple of 4 and at least `size`) of them, and W - 1 bytes of room behind. A value is about
+// `scale * (code - zero)`.
+INLINE void row_codes(uint8_t *codes, Range range, const float *row, ptrdiff_t size, ptrdiff_t padded) {
+    const VI zeros = i_all(range.zero), pairs = i_all((int32_t)((uint32_t)range.zero * 0x10001));
+    const V by = v_all(range.inverse);
     ptrdiff_t i = 0;
+    for (; i + 4 * W <= size; i += 4 * W) {
+        VI four[4];
+        for (int j = 0; j < 4; j++) four[j] = i_rounded(v_load(row + i + j * W) * by);
+        store_four_codes(codes + i, four[0], four[1], four[2], four[3], pairs);
+    }
     for (; i < size / W * W; i += W) store_codes(codes + i, i_plus(i_rounded(v_load(row + i) * by), zeros));
     for (; i < padded; i += W)
         store_codes(codes + i, i_plus(i_rounded(v_load_some(row + i, mask_of(size - i)) * by), zeros));
-    const int32_t bits = i_largest(i_max(most, most2));
-    float largest;
-    memcpy(&largest, &bits, 4);
-    return range / 255.0f + largest * 0.0f;
 }
 
 // Numbered as in `layers/kernels.py` of Cenote.
@@ -130,8 +147,15 @@ COLUMNS_OF(other_columns, all->weight->activation)
 
 void JOINED(int8_codes, ISA)(Codes *codes, const float *rows, ptrdiff_t step, ptrdiff_t num, ptrdiff_t size) {
     const ptrdiff_t padded = padded_to(size, 4);
-    for (ptrdiff_t row = 0; row < num; row++)
-        codes->scales[row] = row_codes(codes->codes + row * padded, codes->zeros + row, rows + row * step, size, padded);
+    // The range of a row is found before the codes of the one above, as a chain of steps ends it.
+    Range range = {0}, next = {0};
+    for (ptrdiff_t row = 0; row <= num; row++, range = next) {
+        if (row < num) {
+            next = range_of(rows + row * step, size);
+            codes->scales[row] = next.scale, codes->zeros[row] = next.zero;
+        }
+        if (row > 0) row_codes(codes->codes + (row - 1) * padded, range, rows + (row - 1) * step, size, padded);
+    }
 }
 
 void JOINED(int8_times, ISA)(float *out, ptrdiff_t step, const Codes *codes, const Weight *weight, ptrdiff_t num) {
