@@ -76,6 +76,10 @@ class Server:
         """Send SIGTERM."""
         self._process.send_signal(signal.SIGTERM)
 
+    def open_gate(self) -> None:
+        """Let what waits at the gate of a faulty server go on."""
+        self._process.send_signal(signal.SIGUSR1)
+
     def end(self) -> tuple[int, str]:
         """Wait for the process to end; its exit code and what it logged."""
         _, log = self._process.communicate(timeout=_END_S)

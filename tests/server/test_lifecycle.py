@@ -18,25 +18,26 @@ from cenote.config import ModelSettings, ServerSettings
 from cenote.errors import ConfigError
 from cenote.server.listen import bind
 from cenote.server.serve import serve
+from support.faulty import WAITS, until
 from support.texts import paragraphs
 
-from .conftest import LONG_CALLS, NAME
+from .conftest import LONG_CALLS
 from .running import Server
 
-# One thread and small batches: a call of this size runs for seconds, so that things can happen meanwhile.
+# One thread and small batches: a call of many thousand texts runs for seconds, so that things can happen meanwhile.
 SLOW_MACHINE = {"num_workers": 1, "threads_per_worker": 1, "max_batch_tokens": 256}
-PATIENCE_S = 30
+PATIENCE_S = 20  # shorter than that of a gate, so that a test fails before its gate gives way
 
 
-def slow_body(num_inputs: int = 2000, path: str = "/v1/embeddings") -> bytes:
+def body_of(num_inputs: int = 2000, path: str = "/v1/embeddings") -> bytes:
     field, other = LONG_CALLS[path]
     texts = [f"{number} {text[:150]}" for number, text in enumerate(paragraphs(50) * (num_inputs // 50))]
     return json.dumps({field: texts, **other, "truncate_prompt_tokens": -1}).encode()
 
 
 @pytest.fixture
-def slow(folder: Path) -> Iterator[Server]:
-    with Server(folder, served_model_name=[NAME], machine=SLOW_MACHINE) as running:
+def faulty(folder: Path) -> Iterator[Server]:
+    with Server(folder, machine={"num_workers": 1}, faulty=True) as running:
         yield running
 
 
@@ -65,52 +66,86 @@ def send(server: Server, body: bytes, path: str = "/v1/embeddings") -> socket.so
     return connection
 
 
-def test_a_client_that_leaves_cancels_its_call(slow: Server) -> None:
-    for number, path in enumerate(LONG_CALLS, 1):
-        connection = send(slow, slow_body(path=path), path)
-        wait_for(slow, "cenote_open_calls", 1)
-        connection.close()
-        wait_for(slow, "cenote_calls_ended_total", number, end="cancelled")
-        wait_for(slow, "cenote_waiting_sequences", 0)
-        assert metric(slow, "cenote_http_requests_total", path=path, status="499") == 1
-    assert httpx.post(f"{slow.url}/v1/embeddings", json={"input": "a"}, timeout=60).status_code == 200
+def hold(server: Server) -> socket.socket:
+    """Occupy the only worker of a faulty server until its gate opens, so that other calls wait on any machine."""
+    connection = send(server, json.dumps({"input": [2, WAITS, 3]}).encode())
+    wait_for(server, "cenote_running_sequences", 1)
+    return connection
 
 
-def test_a_client_that_leaves_while_sending(slow: Server) -> None:
-    connection = send(slow, b"")
+def assert_left(server: Server, path: str, num_requests: int) -> None:
+    """Of so many requests whose clients left before the answer, nothing is done any more; one call holds the worker."""
+    wait_for(server, "cenote_http_requests_total", num_requests, path=path, status="499")
+    assert metric(server, "cenote_http_requests_total", path=path) == num_requests
+    assert metric(server, "cenote_open_calls") == 1
+    assert metric(server, "cenote_waiting_sequences") == 0
+    num_left = metric(server, "cenote_requests_total") - 1
+    assert metric(server, "cenote_calls_ended_total") == num_left
+    assert metric(server, "cenote_calls_ended_total", end="cancelled") == num_left
+
+
+def test_a_client_that_leaves_cancels_its_call(faulty: Server) -> None:
+    holding = hold(faulty)
+    for path in LONG_CALLS:
+        with send(faulty, body_of(50, path), path):
+            until(lambda: metric(faulty, "cenote_waiting_sequences") >= 50)
+        assert_left(faulty, path, 1)
+    send(faulty, body_of()).close()  # before it is watched, and while its body is read
+    assert_left(faulty, "/v1/embeddings", 2)
+    holding.close()  # while it runs, and is watched
+    wait_for(faulty, "cenote_open_calls", 0)
+    wait_for(faulty, "cenote_http_requests_total", 3, path="/v1/embeddings", status="499")
+    faulty.open_gate()
+    assert httpx.post(f"{faulty.url}/v1/embeddings", json={"input": "a"}, timeout=60).status_code == 200
+
+
+def test_a_client_that_leaves_while_sending(faulty: Server) -> None:
+    connection = send(faulty, b"")
     connection.close()
-    place = urlsplit(slow.url)
+    place = urlsplit(faulty.url)
     half = socket.create_connection((place.hostname, place.port))
     half.sendall(
         b"POST /v1/embeddings HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
     )
     half.close()
-    wait_for(slow, "cenote_http_requests_total", 1, status="499")
-    assert httpx.get(f"{slow.url}/health").status_code == 200
+    wait_for(faulty, "cenote_http_requests_total", 1, status="499")
+    assert httpx.get(f"{faulty.url}/health").status_code == 200
 
 
-def test_a_signal_lets_running_requests_finish(slow: Server) -> None:
+def listens(server: Server) -> bool:
+    place = urlsplit(server.url)
+    try:
+        socket.create_connection((place.hostname, place.port)).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+def test_a_signal_lets_running_requests_finish(faulty: Server) -> None:
     answers: list[httpx.Response] = []
-    headers = {"content-type": "application/json"}
+    inputs = [[2, *divmod(number, 50), 3] for number in range(2000)]
 
     def ask() -> None:
-        answers.append(httpx.post(f"{slow.url}/v1/embeddings", content=slow_body(), headers=headers, timeout=60))
+        answers.append(httpx.post(f"{faulty.url}/v1/embeddings", json={"input": inputs}, timeout=60))
 
-    asking = threading.Thread(target=ask)
-    asking.start()
-    wait_for(slow, "cenote_open_calls", 1)
-    slow.terminate()
-    asking.join(PATIENCE_S)
+    with hold(faulty):
+        asking = threading.Thread(target=ask)
+        asking.start()
+        wait_for(faulty, "cenote_waiting_sequences", 2000)
+        faulty.terminate()
+        until(lambda: not listens(faulty))
+        faulty.open_gate()
+        asking.join(PATIENCE_S)
     assert [answer.status_code for answer in answers] == [200]
     assert len(answers[0].json()["data"]) == 2000
-    code, log = slow.end()
+    code, log = faulty.end()
     assert code == 0, log
     assert "Traceback" not in log
 
 
 def test_a_signal_stops_within_the_time_for_draining(folder: Path) -> None:
     with Server(folder, machine=SLOW_MACHINE, drain_s=0.2) as server:
-        connection = send(server, slow_body(20_000))
+        connection = send(server, body_of(20_000))
         wait_for(server, "cenote_open_calls", 1)
         server.terminate()
         code, log = server.end()
@@ -119,11 +154,12 @@ def test_a_signal_stops_within_the_time_for_draining(folder: Path) -> None:
 
 
 def test_a_full_queue_says_when_to_come_back(folder: Path) -> None:
-    with Server(folder, machine={**SLOW_MACHINE, "max_queue_tokens": 2000}) as server:
-        connection = send(server, slow_body())
-        wait_for(server, "cenote_open_calls", 1)
+    waiting = json.dumps({"input": [2, *range(9, 29), 3]}).encode()
+    machine = {"num_workers": 1, "max_queue_tokens": 10}
+    with Server(folder, machine=machine, faulty=True) as server, hold(server), send(server, waiting):
+        wait_for(server, "cenote_waiting_sequences", 1)
         refused = httpx.post(f"{server.url}/v1/embeddings", json={"input": "a " * 60}, timeout=60)
-        connection.close()
+        server.open_gate()
     assert refused.status_code == 429
     assert refused.json()["error"]["code"] == 429
     assert int(refused.headers["retry-after"]) >= 1
