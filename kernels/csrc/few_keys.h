@@ -6,9 +6,9 @@
 #ifndef CENOTE_FEW_KEYS_H
 #define CENOTE_FEW_KEYS_H
 
-#include "functions.h"
 #include "tile.h"
 #include "transpose.h"
+#include "weights.h"
 
 // With more keys than this, turning keys costs less than it gains.
 #define FEW_KEYS (8 * W)
@@ -57,11 +57,11 @@ static void few_scores_of(const Few *few, ptrdiff_t head, float *scores, const f
 INLINE V few_weights(float *scores, ptrdiff_t num_keys, float scale) {
     V most = v_load(scores), sum = v_all(0);
     for (ptrdiff_t key = 1; key < num_keys; key++) most = v_max(most, v_load(scores + key * COLS));
-    for (ptrdiff_t key = 0; key < num_keys; key++) {
-        const V weight = v_exp((v_load(scores + key * COLS) - most) * v_all(scale));
-        v_store(scores + key * COLS, weight);
-        sum = sum + weight;
-    }
+    const V factor = v_all(scale * LOG2_E);
+    ptrdiff_t key = 0;
+    for (; key + TOGETHER <= num_keys; key += TOGETHER)
+        sum = to_weights(TOGETHER, scores + key * COLS, COLS, factor, most, sum);
+    for (; key < num_keys; key++) sum = to_weights(1, scores + key * COLS, COLS, factor, most, sum);
     return v_all(1.0f) / sum;
 }
 

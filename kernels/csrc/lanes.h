@@ -52,7 +52,7 @@ INLINE void transpose(V v[W]) {
 }
 
 // Lane i is what OP makes of all lanes of `v[i]`: each step halves the vectors, where one by one each would be halved alone.
-// OP must give the same in any order.
+// The order is the same in all lanes, but not that of v_sum.
 #if W == 16
 #define ACROSS(name, T, OP, FROM, TO)                                                                \
     INLINE T name(const T v[W]) {                                                                    \
@@ -89,5 +89,10 @@ INLINE void transpose(V v[W]) {
 #define BITS_OF _mm256_castps_si256
 #define V_OF_BITS _mm256_castsi256_ps
 #endif
+
+INLINE V v_plus(V a, V b) { return a + b; }
+
+ACROSS(v_largest_of, V, v_max, V_OF_BITS, BITS_OF)
+ACROSS(v_sum_of, V, v_plus, V_OF_BITS, BITS_OF)
 
 #endif

@@ -40,6 +40,10 @@ INLINE V v_or(V v, Mask m, V other) { return _mm512_mask_mov_ps(other, m, v); }
 INLINE V v_round(V v) { return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 // `v * 2^n`, `n` whole and between -126 and 127.
 INLINE V v_scaled(V v, V n) { return _mm512_scalef_ps(v, n); }
+// The same from the bits of `n + 0x1.8p+23`, for `v` around 1.
+INLINE V v_scaled_by_bits(V v, V n) {
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(v), _mm512_slli_epi32(_mm512_castps_si512(n), 23)));
+}
 // Elements of `a` where `x < y`, else of `b`.
 INLINE V v_where_less(V x, V y, V a, V b) { return _mm512_mask_mov_ps(b, _mm512_cmp_ps_mask(x, y, _CMP_LT_OQ), a); }
 INLINE V v_abs(V v) { return _mm512_abs_ps(v); }
@@ -84,6 +88,9 @@ INLINE V v_round(V v) { return _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _M
 INLINE V v_scaled(V v, V n) {
     const __m256i power = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
     return _mm256_mul_ps(v, _mm256_castsi256_ps(power));
+}
+INLINE V v_scaled_by_bits(V v, V n) {
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(v), _mm256_slli_epi32(_mm256_castps_si256(n), 23)));
 }
 INLINE V v_where_less(V x, V y, V a, V b) { return _mm256_blendv_ps(b, a, _mm256_cmp_ps(x, y, _CMP_LT_OQ)); }
 INLINE V v_abs(V v) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), v); }

@@ -77,21 +77,28 @@ INLINE void multiply(int num, int ahead, V sums[ROWS][2], const float *rows, ptr
     }
 #endif
 
-// `out = rows * panels`, with `more` added to what is there: the columns `from`, a multiple of COLS, to `to`, whole panels.
+// One panel of `product`; its second half only where `wide`.
+INLINE void product_panel(int num, int wide, int more, float *out, ptrdiff_t out_step, const float *rows,
+                          ptrdiff_t rows_step, const float *panel, ptrdiff_t depth) {
+    V sums[ROWS][2];
+    for (int r = 0; r < num; r++) {
+        sums[r][0] = more ? v_load(out + r * out_step) : v_all(0);
+        sums[r][1] = more && wide ? v_load(out + r * out_step + W) : v_all(0);
+    }
+    multiply_apart(num, wide, 0, sums, rows, rows_step, 1, panel, COLS, depth);
+    for (int r = 0; r < num; r++) {
+        v_store(out + r * out_step, sums[r][0]);
+        if (wide) v_store(out + r * out_step + W, sums[r][1]);
+    }
+}
+
+// `out = rows * panels`, with `more` added to what is there: the columns `from`, a multiple of COLS, to `to`, whole vectors.
 INLINE void product(int num, int more, float *out, ptrdiff_t out_step, const float *rows, ptrdiff_t rows_step,
                     const float *panels, ptrdiff_t depth, ptrdiff_t from, ptrdiff_t to) {
-    for (ptrdiff_t col = from; col < to; col += COLS) {
-        V sums[ROWS][2];
-        for (int r = 0; r < num; r++) {
-            sums[r][0] = more ? v_load(out + r * out_step + col) : v_all(0);
-            sums[r][1] = more ? v_load(out + r * out_step + col + W) : v_all(0);
-        }
-        multiply(num, 0, sums, rows, rows_step, panels + col * depth, depth);
-        for (int r = 0; r < num; r++) {
-            v_store(out + r * out_step + col, sums[r][0]);
-            v_store(out + r * out_step + col + W, sums[r][1]);
-        }
-    }
+    ptrdiff_t col = from;
+    for (; col + W < to; col += COLS)
+        product_panel(num, 1, more, out + col, out_step, rows, rows_step, panels + col * depth, depth);
+    if (col < to) product_panel(num, 0, more, out + col, out_step, rows, rows_step, panels + col * depth, depth);
 }
 
 INLINE ptrdiff_t least(ptrdiff_t a, ptrdiff_t b) { return a < b ? a : b; }

@@ -10,10 +10,11 @@
 
 #include "../distances.h"
 #include "../few_keys.h"
-#include "../functions.h"
 #include "../kernels.h"
+#include "../lanes.h"
 #include "../tile.h"
 #include "../transpose.h"
+#include "../weights.h"
 
 // Keys whose values are summed in one chain; a multiple of it begins another, wherever a row's keys begin.
 #define PART 512
@@ -77,29 +78,49 @@ INLINE void gather(int num, const Call *call, float *out, const float *scores, c
     }
 }
 
-// Scores of the keys `from` to `to` become `e^(scale (score - largest))`, those of others up to `begin` and `end` zero;
-// the reciprocal of their sum.
-static float weigh(float *scores, float scale, ptrdiff_t begin, ptrdiff_t from, ptrdiff_t to, ptrdiff_t end) {
+// The largest of some scores, in any lane.
+INLINE V most_of(const float *scores, ptrdiff_t from, ptrdiff_t to) {
     V most = v_all(-INFINITY);
     ptrdiff_t i = from;
     for (; i + W <= to; i += W) most = v_max(most, v_load(scores + i));
     if (i < to) most = v_max(most, v_or(v_load_some(scores + i, mask_of(to - i)), mask_of(to - i), v_all(-INFINITY)));
-    const V factor = v_all(scale), largest = v_all(v_largest(most));
+    return most;
+}
+
+// The scores of a row become weights; their sum, in parts.
+INLINE V row_to_weights(float *scores, float scale, float most, ptrdiff_t from, ptrdiff_t to) {
+    const V largest = v_all(most), factor = v_all(scale * LOG2_E);
     V sum = v_all(0);
-    for (ptrdiff_t j = begin; j < from; j++) scores[j] = 0;
-    for (i = from; i + W <= to; i += W) {
-        const V weight = v_exp((v_load(scores + i) - largest) * factor);
-        v_store(scores + i, weight);
-        sum = sum + weight;
-    }
+    ptrdiff_t i = from;
+    for (; i + TOGETHER * W <= to; i += TOGETHER * W) sum = to_weights(TOGETHER, scores + i, W, factor, largest, sum);
+    for (; i + 2 * W <= to; i += 2 * W) sum = to_weights(2, scores + i, W, factor, largest, sum);
+    for (; i + W <= to; i += W) sum = to_weights(1, scores + i, W, factor, largest, sum);
     if (i < to) {
         const Mask some = mask_of(to - i);
-        const V weight = v_only(v_exp((v_load_some(scores + i, some) - largest) * factor), some);
-        v_store_some(scores + i, weight, some);
-        sum = sum + weight;
+        V x[TOGETHER] = {(v_load_some(scores + i, some) - largest) * factor};
+        v_powers(1, x);
+        v_store_some(scores + i, x[0], some);
+        sum = sum + v_only(x[0], some);
     }
-    for (ptrdiff_t j = to; j < end; j++) scores[j] = 0;
-    return 1.0f / v_sum(sum);
+    return sum;
+}
+
+// Of each row, scores of the keys `from` to `to` become weights, those of others up to `begin` and `end` zero; the
+// reciprocals of the sums. All rows take each step before the next, so that none waits for another's chain.
+static void weigh(float factors[W], ptrdiff_t count, float *scores, ptrdiff_t step, float scale, ptrdiff_t begin,
+                  const ptrdiff_t from[], const ptrdiff_t to[], ptrdiff_t end) {
+    V rows[W];
+    for (ptrdiff_t r = 0; r < W; r++) rows[r] = v_all(1);
+    float largest[W];
+    for (ptrdiff_t r = 0; r < count; r++) rows[r] = most_of(scores + r * step, from[r], to[r]);
+    v_store(largest, v_largest_of(rows));
+    for (ptrdiff_t r = 0; r < count; r++) {
+        float *row = scores + r * step;
+        for (ptrdiff_t i = begin; i < from[r]; i++) row[i] = 0;
+        rows[r] = row_to_weights(row, scale, largest[r], from[r], to[r]);
+        for (ptrdiff_t i = to[r]; i < end; i++) row[i] = 0;
+    }
+    v_store(factors, v_all(1) / v_sum_of(rows));
 }
 
 // The keys `*from` to `*to` that a query at `position` sees.
@@ -118,8 +139,9 @@ static void attend_head(const Call *call, ptrdiff_t head, ptrdiff_t row, ptrdiff
                         ptrdiff_t num_keys) {
     const ptrdiff_t step = scores_step(num_keys);
     const int met = call->reach.tables != NULL;
-    for (ptrdiff_t first = 0; first < num_rows; first += ROWS) {
-        const ptrdiff_t count = least(ROWS, num_rows - first);
+    for (ptrdiff_t first = 0, count; first < num_rows; first += count) {
+        // Of all that are left, so that the last are not a few, which would wait for their own sums.
+        count = evenly(num_rows - first);
         ptrdiff_t from[ROWS], to[ROWS], begin = num_keys, end = 0;
         for (ptrdiff_t r = 0; r < count; r++) {
             const ptrdiff_t at = first + r;
@@ -135,9 +157,8 @@ static void attend_head(const Call *call, ptrdiff_t head, ptrdiff_t row, ptrdiff
 #define SCORE(n) \
     product(n, met, scores, step, query, call->query_step, call->keys, call->size, begin / COLS * COLS, end);
         FOR_ROWS(count, SCORE)
-        float factors[ROWS];
-        for (ptrdiff_t r = 0; r < count; r++)
-            factors[r] = weigh(scores + r * step, call->scale, begin, from[r], to[r], end);
+        float factors[W];
+        weigh(factors, count, scores, step, call->scale, begin, from, to, end);
         float *out = call->out + ((row + first) * call->heads + head) * call->size;
 #define GATHER(n) gather(n, call, out, scores, factors, begin, end, step, num_keys);
         FOR_ROWS(count, GATHER)

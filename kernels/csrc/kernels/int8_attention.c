@@ -14,7 +14,6 @@ INLINE V part_of(const float *row, ptrdiff_t i, ptrdiff_t size) {
 #define SAME(x) (x)
 ACROSS(i_largest_of, VI, i_max, SAME, SAME)
 ACROSS(i_sum_of, VI, i_plus, SAME, SAME)
-ACROSS(v_largest_of, V, v_max, V_OF_BITS, BITS_OF)
 
 typedef struct {
     ptrdiff_t heads, size;  // of the rows
