@@ -20,6 +20,10 @@ DTYPES: Final = {
 }
 
 
+KERNELS_VERSION: Final = "0.2.0"
+"""Of cenote-kernels: they read records as this version packs them, and check nothing."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """How one model runs on this machine.
@@ -87,6 +91,8 @@ def why_not_kernels(device: torch.device, dtype: torch.dtype, threads: int) -> s
         import cenote_kernels
     except ModuleNotFoundError:
         return "the package cenote-kernels is not installed"
+    if cenote_kernels.__version__ != KERNELS_VERSION:
+        return f"cenote-kernels is {cenote_kernels.__version__}, and this Cenote needs {KERNELS_VERSION}"
     return cenote_kernels.why_not()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 import cenote_kernels
 from cenote import LLM
 from cenote.config import MachineSettings
-from cenote.device import plan, why_not_kernels
+from cenote.device import KERNELS_VERSION, plan, why_not_kernels
 from cenote.errors import ConfigError
 from cenote.layers.kernels import Kernels
 from cenote.layers.norms import LayerNorm
@@ -49,6 +50,17 @@ def test_without_the_package_pytorch_computes(monkeypatch: pytest.MonkeyPatch) -
     here = plan(one_thread(), "auto", "float32")
     assert here.kernels is None
     assert here.reasons["kernels"] == "auto: the package cenote-kernels is not installed"
+
+
+@needs_kernels
+def test_kernels_of_another_version_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cenote_kernels, "__version__", "0.1.0")
+    why = f"cenote-kernels is 0.1.0, and this Cenote needs {KERNELS_VERSION}"
+    here = plan(one_thread(), "auto", "float32")
+    assert here.kernels is None
+    assert here.reasons["kernels"] == f"auto: {why}"
+    with pytest.raises(ConfigError, match=re.escape(f"kernels='avx2', but {why}")):
+        plan(one_thread(kernels="avx2"), "auto", "float32")
 
 
 def test_a_model_that_transformers_computes_has_none() -> None:

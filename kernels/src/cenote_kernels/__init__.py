@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 LIBRARY: Final = Path(__file__).with_name("kernels.so")
 
