@@ -25,7 +25,7 @@ EMBEDDINGS = (
     Mutation(
         "positions run on over sequences",
         "layers/packed.py",
-        "np.arange(len(ids), dtype=np.int32) - np.repeat(bounds[:-1], lengths)",
+        "np.arange(len(ids), dtype=np.int32) - bounds[:-1].repeat(lengths)",
         "np.arange(len(ids), dtype=np.int32) % 70",
         (f"{BATCHES}[bert]",),
     ),

@@ -22,15 +22,15 @@ READING = (
     Mutation(
         "first token left out of the pooling",
         "layers/pooling.py",
-        "np.minimum(firsts + skip_S, ends)",
-        "np.minimum(firsts + 1, ends)",
+        "np.minimum(edges[0] + skip_S, edges[2], out=edges[1])",
+        "np.minimum(edges[0] + 1, edges[2], out=edges[1])",
         (f"{ROWS}[mean-new-alone]",),
     ),
     Mutation(
         "last token left out of the pooling",
         "layers/pooling.py",
-        "np.stack([firsts, starts, ends])",
-        "np.stack([firsts, starts, ends - 1])",
+        "edges[0], edges[2] = bounds[:-1], bounds[1:]",
+        "edges[0], edges[2] = bounds[:-1], bounds[1:] - 1",
         (f"{ROWS}[mean-new-alone]",),
     ),
     Mutation(
