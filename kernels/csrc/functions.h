@@ -55,7 +55,7 @@ INLINE V v_gelu(V x) {
 #else
 INLINE V v_gelu(V x) {
     // At this limit the product below is exactly a half, so that large |x| give exactly 0 and x.
-    const V limit = v_all(0x1.61d6b4p+2f);
+    const V limit = v_all(0x1.61d6a8p+2f);
     const V near = v_min(limit, v_max(v_all(0) - limit, x));
     // The share of x that stays, less a half, over x: a polynomial of its square, moved to -1 to 1.
     const V s = v_fma(near * near, v_all(6.574621959e-2f), v_all(-1.0f));

@@ -95,6 +95,13 @@ def test_activations(kernels: Kernels, activation: str, count: int) -> None:
     assert (np.abs(found - wanted) <= allowed + 1e-38 * np.maximum(1, np.abs(rows))).all()
 
 
+def test_gelu_of_large_values_is_exact(kernels: Kernels) -> None:
+    rows = np.concatenate([np.linspace(6, 100, 1001), [1e6, 1e30]]).astype(np.float32)[:, None]
+    weight = np.ones((1, 1), np.float32)
+    assert (linear(kernels, rows, weight, None, "gelu") == rows).all()
+    assert (linear(kernels, -rows, weight, None, "gelu") == 0).all()
+
+
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_nan_stays_and_no_row_spreads_it(kernels: Kernels, activation: str | None) -> None:
     rows = made(9, 17, 40)
