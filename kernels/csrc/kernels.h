@@ -10,6 +10,25 @@ typedef struct {
     int32_t query_start, key_start, num_seqs, query_len, key_len, num_tokens;
 } Run;
 
+// Rows that can be looked up: the one of each id, or the first each time where there are no `ids`.
+typedef struct {
+    const float *rows;
+    const int32_t *ids;
+    int64_t num;
+} Table;
+
+// At most so many are summed.
+#define TABLES 3
+
+// What a product gives of the layer norm of a sum of rows of tables: by `tables`, that of each such row less its mean;
+// these are summed, multiplied with what the norm multiplied the row with, `scales`, and added to `bias`.
+typedef struct {
+    const Table *tables;
+    int64_t num_tables;
+    const float *scales, *bias;
+} Known;
+
+KERNEL(known_rows)(float *, const Known *, ptrdiff_t, ptrdiff_t, ptrdiff_t);
 KERNEL(linear)
 (float *, const float *, const float *, const float *, ptrdiff_t, ptrdiff_t, ptrdiff_t, ptrdiff_t, ptrdiff_t, int);
 void JOINED(linear_part, ISA)(float *, const float *, const float *, const float *, ptrdiff_t, ptrdiff_t, ptrdiff_t, ptrdiff_t,

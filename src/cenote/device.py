@@ -20,7 +20,7 @@ DTYPES: Final = {
 }
 
 
-KERNELS_VERSION: Final = "0.2.0"
+KERNELS_VERSION: Final = "0.3.0"
 """Of cenote-kernels: they read records as this version packs them, and check nothing."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from itertools import product
 from typing import Literal
@@ -9,6 +10,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
+import cenote_kernels
 from cenote.types import FloatArray, IntArray
 from cenote_kernels import Kernels
 from support.guarded import guarded
@@ -102,12 +104,14 @@ def embed_norm(
     weight: FloatArray,
     bias: FloatArray,
     num: int,
+    scales: FloatArray | None = None,
 ) -> FloatArray | None:
     """Call the kernel; None where it found no such row."""
     out = guarded(np.full((num, len(weight)), np.nan, np.float32))
     found = [(rows.ctypes.data, 0 if ids is None else ids.ctypes.data, len(rows)) for rows, ids in tables]
     addresses, norm = np.array(found, np.int64), (weight.ctypes.data, bias.ctypes.data, EPS)
-    failed = kernels.embed_norm(out.ctypes.data, addresses.ctypes.data, len(found), *norm, *out.shape)
+    more = 0 if scales is None else scales.ctypes.data
+    failed = kernels.embed_norm(out.ctypes.data, addresses.ctypes.data, len(found), *norm, more, *out.shape)
     return None if failed else out
 
 
@@ -117,11 +121,13 @@ def test_rows_of_tables(kernels: Kernels, size: int, num_tables: int) -> None:
     weight, bias, num = guarded(made(20, size)), guarded(made(21, size)), 19
     ids = [np.random.default_rng(n).integers(0, 7 - n, num).astype(np.int32) for n in range(3)]
     tables = [(guarded(made(22 + n, 7 - n, size)), ids[n]) for n in range(num_tables)]
-    found = embed_norm(kernels, tables, weight, bias, num)
+    scales = guarded(np.full(num, np.nan, np.float32))
+    found = embed_norm(kernels, tables, weight, bias, num, scales)
     assert found is not None
     summed = tables[0][0][ids[0]]
     for rows, at in tables[1:]:
         summed = summed + rows[at]
+    assert np.allclose(scales, (summed.var(1, dtype=np.float64) + EPS) ** -0.5, rtol=2e-6)
     assert (found == add_norm(kernels, np.ascontiguousarray(summed), None, weight, bias)).all()
     firsts = embed_norm(kernels, [(tables[0][0], ids[0]), (tables[-1][0], None)], weight, bias, num)
     zeros = embed_norm(kernels, [(tables[0][0], ids[0]), (tables[-1][0], 0 * ids[0])], weight, bias, num)
@@ -177,3 +183,24 @@ def test_what_is_not_finite_stays_in_its_row_and_strides_do_not_matter(kernels: 
     assert np.isfinite(found).all(axis=1).tolist() == [True, True, False, True, True]
     same = sum_norm(kernels, rows.copy(), None, weight, centred=centred)
     assert np.array_equal(found, same, equal_nan=True)
+
+
+@pytest.mark.parametrize("width", SIZES)
+@pytest.mark.parametrize("num_tables", [1, 2, 3])
+def test_products_that_are_known(kernels: Kernels, width: int, num_tables: int) -> None:
+    num, first, rng = 9, 4, np.random.default_rng(width)
+    ids = [None if n == 2 else rng.integers(0, 6 - n, num).astype(np.int32) for n in range(num_tables)]
+    tables = [guarded(made(40 + n, 6 - n, width)) for n in range(num_tables)]
+    scales, bias = guarded(made(43, num)), guarded(made(44, width))
+    found = [
+        (rows.ctypes.data, 0 if at is None else at.ctypes.data, len(rows)) for rows, at in zip(tables, ids, strict=True)
+    ]
+    addresses = np.array(found, np.int64)
+    record = cenote_kernels.Known(addresses.ctypes.data, num_tables, scales.ctypes.data, bias.ctypes.data)
+    out = guarded(np.full((num - first, width), np.nan, np.float32))
+    kernels.known_rows(out.ctypes.data, ctypes.addressof(record), first, *out.shape)
+    summed = sum(
+        rows[np.zeros(num, int) if at is None else at].astype(float) for rows, at in zip(tables, ids, strict=True)
+    )
+    wanted = (summed * scales[:, None] + bias)[first:]
+    assert np.abs(out - wanted).max() <= 1e-6 * np.abs(wanted).max()

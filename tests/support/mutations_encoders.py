@@ -173,8 +173,8 @@ ADAPTED: Final = (
     Mutation(
         "tables take no adapter",
         "models/bert.py",
-        "self.embeddings(packed, self.positions(packed), chosen)",
-        "self.embeddings(packed, self.positions(packed))",
+        "self.embeddings(packed, positions_T, chosen)",
+        "self.embeddings(packed, positions_T)",
         (ADAPTERS,),
     ),
     Mutation(

@@ -44,6 +44,20 @@ EMBEDDINGS = (
         ("tests/models/test_parity.py::test_no_segments_are_segments_of_zeros",),
     ),
     Mutation(
+        "rows of products keep their means",
+        "layers/tables.py",
+        "(rows - rows.mean(1, keepdim=True)).float()",
+        "rows.float()",
+        ("tests/maths/test_tables.py::test_hidden_states_are_the_same",),
+    ),
+    Mutation(
+        "the bias of the norm is not multiplied",
+        "layers/tables.py",
+        "bias_N = bias_N + weight.double() @ norm.bias.double()",
+        "bias_N = bias_N + norm.bias.double().sum()",
+        ("tests/maths/test_tables.py::test_hidden_states_are_the_same",),
+    ),
+    Mutation(
         "position offset of padding ids",
         "models/roberta.py",
         "(count_T - before_T) * real_T + pad",

@@ -80,6 +80,7 @@ typedef struct {
     ptrdiff_t window;
     const int64_t *positions;
     const struct Distances *distances;
+    const Known *known;  // what the product of all rows gives, or null
     float *queries, *keys;
 } Call;
 
@@ -113,7 +114,11 @@ static int attend_group(const Layer *layer, const Call *call, Run group[], ptrdi
     const ptrdiff_t first_query = group[0].query_start, first_key = group[0].key_start;
     const Run *last = group + num - 1;
     const ptrdiff_t num_rows = last->key_start + last->num_seqs * last->num_tokens - first_key;
-    times(call->keys, call->rows + first_key * size, call->chosen ? &layer->key_value : &layer->qkv, num_rows, size, key_step, 0);
+    const float *rows = call->rows + first_key * size;
+    if (call->known)
+        JOINED(known_rows, ISA)(call->keys, call->known, first_key, num_rows, key_step);
+    else
+        times(call->keys, rows, call->chosen ? &layer->key_value : &layer->qkv, num_rows, size, key_step, 0);
     for (ptrdiff_t i = 0; i < num; i++) group[i].query_start -= first_query, group[i].key_start -= first_key;
     const float *queries = call->chosen ? call->queries + first_query * size : call->keys;
     const float *keys = call->chosen ? call->keys : call->keys + size;
@@ -181,13 +186,10 @@ static int attend_by_rows(const Layer *layer, const Call *call, Place *at) {
     return 0;
 }
 
-// `rows` are `num` rows of the layer's size, those of the runs one after another. The layer is computed of all of them,
-// and `chosen` is null, or of the `num_chosen` rows there, which are some of them. Returns 0, or 1 where there is no
-// memory.
-__attribute__((visibility("default"))) int JOINED(encoder_layer, ISA)(
-    const Layer *layer, float *out, const float *rows, ptrdiff_t num, const float *chosen, ptrdiff_t num_chosen,
-    float eps, float scale, int causal, ptrdiff_t window, const int64_t *positions, const int32_t *runs,
-    ptrdiff_t num_runs, const struct Distances *distances) {
+// The layer, and what is known of its first product where `chosen` is null.
+static int one_layer(const Layer *layer, float *out, const float *rows, ptrdiff_t num, const float *chosen,
+                     ptrdiff_t num_chosen, float eps, float scale, int causal, ptrdiff_t window, const int64_t *positions,
+                     const int32_t *runs, ptrdiff_t num_runs, const struct Distances *distances, const Known *known) {
     const ptrdiff_t size = layer->size, wanted = chosen ? num_chosen : num, block = rows_of_block(layer);
     const Run *all = (const Run *)runs;
     ptrdiff_t most = GROUP;
@@ -198,7 +200,7 @@ __attribute__((visibility("default"))) int JOINED(encoder_layer, ISA)(
     if (posix_memalign((void **)&memory, 64, sizeof(float) * (size_t)(of_keys + of_queries + block * (size + layer->inner))))
         return 1;
     float *hidden = memory + of_keys + of_queries;
-    const Call call = {out, rows, chosen, scale, causal, window, positions, distances, memory + of_keys, memory};
+    const Call call = {out, rows, chosen, scale, causal, window, positions, distances, known, memory + of_keys, memory};
     if (chosen) times(call.queries, chosen, &layer->query, wanted, size, size, 0);
     Place place = {all, all + num_runs, 0};
     Run group[GROUP_RUNS];
@@ -212,15 +214,27 @@ __attribute__((visibility("default"))) int JOINED(encoder_layer, ISA)(
     return failed;
 }
 
+// `rows` are `num` rows of the layer's size, those of the runs one after another. The layer is computed of all of them,
+// and `chosen` is null, or of the `num_chosen` rows there, which are some of them. Returns 0, or 1 where there is no
+// memory.
+__attribute__((visibility("default"))) int JOINED(encoder_layer, ISA)(
+    const Layer *layer, float *out, const float *rows, ptrdiff_t num, const float *chosen, ptrdiff_t num_chosen,
+    float eps, float scale, int causal, ptrdiff_t window, const int64_t *positions, const int32_t *runs,
+    ptrdiff_t num_runs, const struct Distances *distances) {
+    return one_layer(layer, out, rows, num, chosen, num_chosen, eps, scale, causal, window, positions, runs, num_runs,
+                     distances, NULL);
+}
+
 // Layers one after another, each of all rows that the one before gives. The last one's are in `out`; `spare` has as much
-// room. Returns 0, or 1 where there is no memory.
+// room. `known` is what is known of the first product of the first layer, or null. Returns 0, or 1 where there is no
+// memory.
 __attribute__((visibility("default"))) int JOINED(encoder_layers, ISA)(
-    const Layer *const *layers, ptrdiff_t num_layers, float *out, float *spare, const float *rows, ptrdiff_t num, float eps,
-    float scale, int causal, ptrdiff_t window, const int32_t *runs, ptrdiff_t num_runs) {
+    const Layer *const *layers, ptrdiff_t num_layers, float *out, float *spare, const float *rows, ptrdiff_t num,
+    const Known *known, float eps, float scale, int causal, ptrdiff_t window, const int32_t *runs, ptrdiff_t num_runs) {
     for (ptrdiff_t i = 0; i < num_layers; i++) {
         float *to = (num_layers - i) % 2 ? out : spare;
-        if (JOINED(encoder_layer, ISA)(layers[i], to, rows, num, NULL, num, eps, scale, causal, window, NULL, runs, num_runs,
-                                       NULL))
+        if (one_layer(layers[i], to, rows, num, NULL, num, eps, scale, causal, window, NULL, runs, num_runs, NULL,
+                      i ? NULL : known))
             return 1;
         rows = to;
     }

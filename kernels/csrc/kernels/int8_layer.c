@@ -48,7 +48,7 @@ INLINE ptrdiff_t grouped(const int32_t *span, ptrdiff_t num_seqs, ptrdiff_t *num
 
 // The attention of all sequences; the rows of queries and of keys lie in the order of their spans.
 static void attend(const Layer *layer, const Room *room, float *out, const float *rows, const float *chosen,
-                   const int32_t *spans, ptrdiff_t num_seqs, float scale) {
+                   const Known *known, const int32_t *spans, ptrdiff_t num_seqs, float scale) {
     const ptrdiff_t size = layer->size, key_step = chosen ? 2 * size : 3 * size, query_step = chosen ? size : 3 * size;
     const float *keys = chosen ? room->keys : room->keys + size, *queries = chosen ? room->queries : room->keys;
     ptrdiff_t seqs, num_rows;
@@ -57,7 +57,10 @@ static void attend(const Layer *layer, const Room *room, float *out, const float
         seqs = grouped(of_group, num_seqs - seq, &num_rows);
         const int32_t *last = of_group + 4 * (seqs - 1);
         const ptrdiff_t first_query = of_group[0], first_key = of_group[2];
-        times(room->keys, room, rows + first_key * size, chosen ? &layer->key_value : &layer->qkv, num_rows);
+        if (known)
+            JOINED(known_rows, ISA)(room->keys, known, first_key, num_rows, key_step);
+        else
+            times(room->keys, room, rows + first_key * size, chosen ? &layer->key_value : &layer->qkv, num_rows);
         if (chosen) times(room->queries, room, chosen + first_query * size, &layer->query, last[0] + last[1] - first_query);
         JOINED(int8_attention, ISA)(out, room->attention, queries - first_query * query_step, keys - first_key * key_step,
                                     keys - first_key * key_step + size, of_group, seqs, layer->heads, size / layer->heads,
@@ -85,11 +88,9 @@ static void feed_forward(const Layer *layer, const Room *room, float *out, const
     }
 }
 
-// `rows` are those of all sequences, of the layer's size. The layer is computed of all of them, and `chosen` is null, or
-// of the `num` rows there, which are the queries; else `num` counts all. Returns 0, or 1 where there is no memory.
-__attribute__((visibility("default"))) int JOINED(int8_layer, ISA)(
-    const Layer *layer, float *out, const float *rows, const float *chosen, ptrdiff_t num, float eps, float scale,
-    const int32_t *spans, ptrdiff_t num_seqs) {
+// The layer, and what is known of its first product where `chosen` is null.
+static int one_layer(const Layer *layer, float *out, const float *rows, const float *chosen, ptrdiff_t num,
+                     const Known *known, float eps, float scale, const int32_t *spans, ptrdiff_t num_seqs) {
     const ptrdiff_t size = layer->size, inner = layer->up.width;
     ptrdiff_t most = BLOCK, needed;
     for (ptrdiff_t seq = 0; seq < num_seqs; seq++) most = larger(most, rows_of(spans + 4 * seq));
@@ -106,21 +107,31 @@ __attribute__((visibility("default"))) int JOINED(int8_layer, ISA)(
         memory, memory + starts[1], (float *)(memory + starts[2]), (float *)(memory + starts[3]),
         (float *)(memory + starts[4]), (float *)(memory + starts[5]),
     };
-    attend(layer, &room, out, rows, chosen, spans, num_seqs, scale);
+    attend(layer, &room, out, rows, chosen, known, spans, num_seqs, scale);
     feed_forward(layer, &room, out, chosen ? chosen : rows, num, eps);
     free(memory);
     return 0;
 }
 
+// `rows` are those of all sequences, of the layer's size. The layer is computed of all of them, and `chosen` is null, or
+// of the `num` rows there, which are the queries; else `num` counts all. Returns 0, or 1 where there is no memory.
+__attribute__((visibility("default"))) int JOINED(int8_layer, ISA)(
+    const Layer *layer, float *out, const float *rows, const float *chosen, ptrdiff_t num, float eps, float scale,
+    const int32_t *spans, ptrdiff_t num_seqs) {
+    return one_layer(layer, out, rows, chosen, num, NULL, eps, scale, spans, num_seqs);
+}
+
 // Layers one after another, each of all rows that the one before gives. The last one's are in `out`; `spare` has as much
-// room. Returns 0, or 1 where there is no memory.
+// room. `known` is what is known of the first product of the first layer, or null. Returns 0, or 1 where there is no
+// memory.
 __attribute__((visibility("default"))) int JOINED(int8_layers, ISA)(const Layer *const *layers, ptrdiff_t num_layers,
                                                                     float *out, float *spare, const float *rows,
-                                                                    ptrdiff_t num, float eps, float scale,
-                                                                    const int32_t *spans, ptrdiff_t num_seqs) {
+                                                                    ptrdiff_t num, const Known *known, float eps,
+                                                                    float scale, const int32_t *spans,
+                                                                    ptrdiff_t num_seqs) {
     for (ptrdiff_t i = 0; i < num_layers; i++) {
         float *to = (num_layers - i) % 2 ? out : spare;
-        if (JOINED(int8_layer, ISA)(layers[i], to, rows, NULL, num, eps, scale, spans, num_seqs)) return 1;
+        if (one_layer(layers[i], to, rows, NULL, num, i ? NULL : known, eps, scale, spans, num_seqs)) return 1;
         rows = to;
     }
     return 0;

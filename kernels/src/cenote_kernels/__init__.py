@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 LIBRARY: Final = Path(__file__).with_name("kernels.so")
 
@@ -25,8 +25,10 @@ SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
     # out, rows, added or 0, weight, bias or 0, eps, number of rows, their size, steps between rows and those added
     "add_norm": (_P, _P, _P, _P, _P, _F, _I, _I, _I, _I),
     # out, tables (address, that of int32 ids or 0, number of rows: three int64 each), their number, weight, bias or 0,
-    # eps, number of rows, their size; not 0 where a table has no such row
-    "embed_norm": (_P, _P, _I, _P, _P, _F, _I, _I),
+    # eps, what rows are multiplied with goes here or 0, number of rows, their size; not 0 where a table has no such row
+    "embed_norm": (_P, _P, _I, _P, _P, _F, _P, _I, _I),
+    # out, a `Known`, first row, number of rows, their size
+    "known_rows": (_P, _P, _I, _I, _I),
     # out, what is added and becomes the sum or 0, rows, weight, bias or 0, eps, number of rows, their size, step
     # between rows, whether the mean is subtracted
     "sum_norm": (_P, _P, _P, _P, _P, _F, _I, _I, _I, _N),
@@ -47,9 +49,9 @@ SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
     # eps, scale, causal, window or -1, positions of the query rows or 0, runs, their number, a `Distances` or 0; not 0
     # without memory
     "encoder_layer": (_P, _P, _P, _I, _P, _I, _F, _F, _N, _I, _P, _P, _I, _P),
-    # addresses of layers, their number, out, room of its size, rows, their number, eps, scale, causal, window or -1,
-    # runs, their number; not 0 without memory
-    "encoder_layers": (_P, _I, _P, _P, _P, _I, _F, _F, _N, _I, _P, _I),
+    # addresses of layers, their number, out, room of its size, rows, their number, a `Known` or 0, eps, scale, causal,
+    # window or -1, runs, their number; not 0 without memory
+    "encoder_layers": (_P, _I, _P, _P, _P, _I, _P, _F, _F, _N, _I, _P, _I),
     # out, room for codes, rows, panels, sums of their columns, scales of those, bias, number of rows, depth, width,
     # step between rows, activation
     "int8_linear": (_P, _P, _P, _P, _P, _P, _P, _I, _I, _I, _I, _N),
@@ -61,9 +63,9 @@ SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
     # layer (see `csrc/kernels/int8_layer.c`), out, rows, chosen rows or 0, number of rows of out, eps, scale, spans,
     # number of sequences; not 0 where memory is missing
     "int8_layer": (_P, _P, _P, _P, _I, _F, _F, _P, _I),
-    # addresses of layers, their number, out, room of its size, rows, their number, eps, scale, spans, number of
-    # sequences; not 0 where memory is missing
-    "int8_layers": (_P, _I, _P, _P, _P, _I, _F, _F, _P, _I),
+    # addresses of layers, their number, out, room of its size, rows, their number, a `Known` or 0, eps, scale, spans,
+    # number of sequences; not 0 where memory is missing
+    "int8_layers": (_P, _I, _P, _P, _P, _I, _P, _F, _F, _P, _I),
 }
 """Name of a function -> types of its arguments; the sources in `csrc` say what they are."""
 
@@ -92,6 +94,20 @@ class Distances(ctypes.Structure):
     _fields_ = (("keys", _P), ("queries", _P), ("rows", _P), ("num", _L), ("far", _L), ("step", _L))
 
 
+class Known(ctypes.Structure):
+    """What a product gives of the layer norm of a sum of rows of tables, to be looked up.
+
+    Attributes:
+        tables: Address of the tables, each three int64 as those of `embed_norm`: what the product gives of each row
+            less its mean, times the norm's weight.
+        num_tables: How many.
+        scales: Address of what the norm multiplied each row with, from `embed_norm`.
+        bias: Address of what the product gives of the norm's bias, its own added.
+    """
+
+    _fields_ = (("tables", _P), ("num_tables", _L), ("scales", _P), ("bias", _P))
+
+
 class Kernels:
     """The functions of one instruction set, each an attribute by its name in `SIGNATURES`.
 
@@ -106,6 +122,7 @@ class Kernels:
 
     add_norm: Callable[..., None]
     embed_norm: Callable[..., int]
+    known_rows: Callable[..., None]
     sum_norm: Callable[..., None]
     turn: Callable[..., None]
     gated_linear: Callable[..., int]

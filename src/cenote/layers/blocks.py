@@ -21,6 +21,7 @@ from .linear import Linear
 from .norms import LayerNorm
 from .packed import Bounds, Packed
 from .rope import Angles, Turn, turned
+from .tables import Known
 
 _WIDEST = 384
 """Of layers that may do without keys. Wider models have more layers, so that it saves less of them, and it rounds more:
@@ -150,9 +151,14 @@ class Block(nn.Module):
         if self._needs_no_keys():
             self._turned_key = self.qkv.only(others[0]).transposed()
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it has nothing but what the kernels compute in one call."""
+        return self.kernels is not None and type(self) is Block and type(self.inner) is FeedForward
+
     def _needs_no_keys(self) -> bool:
         """Whether the kernels may do without keys and values of a sequence of which one row is read."""
-        if self.kernels is None or self.qkv.int8 or type(self) is not Block or type(self.inner) is not FeedForward:
+        if self.kernels is None or self.qkv.int8 or not self.is_plain:
             return False
         size = self.qkv.in_features
         return size <= _WIDEST and size // self.num_heads % (2 * self.kernels.functions.lanes) == 0
@@ -258,12 +264,19 @@ class Encoder(nn.Module):
         if self._rope is not None:
             self._angles = Angles(self._rope, last.norm.weight.device)
 
+    def looks_up(self, rule: Rule) -> bool:
+        """Whether it can be given what the first layer makes of the embeddings."""
+        blocks = list(self.blocks)
+        plain = all(isinstance(block, Block) and block.is_plain for block in blocks[: max(1, len(blocks) - 1)])
+        return plain and self._rope is None and why_not_kernels(rule) is None and rule.distances is None
+
     def forward(
         self,
         hidden_TD: Tensor,
         packed: Packed,
         rule: Rule | Sequence[Rule] = PLAIN,
         chosen: Tensor | None = None,
+        known: Known | None = None,
     ) -> Hidden:
         """Hidden states `[T, D]` of the embeddings to those after the last layer, kept rows only.
 
@@ -272,6 +285,7 @@ class Encoder(nn.Module):
             packed: Whose rows are whose, and which are wanted.
             rule: Who sees whom, in every layer or in each.
             chosen: The adapters of the rows, as in `PerRow`.
+            known: What the first layer's queries, keys and values of all rows are, where `looks_up`.
         """
         rules = [rule] * len(self.blocks) if isinstance(rule, Rule) else rule
         kept = packed.kept
@@ -281,7 +295,8 @@ class Encoder(nn.Module):
         last = len(self.blocks) - 1
         begun = 0
         if isinstance(rule, Rule) and own is NOTHING and not packed.layers:
-            begun, hidden_TD = self._begin(hidden_TD, packed.bounds, rule, len(self.blocks) if kept is None else last)
+            most = len(self.blocks) if kept is None else last
+            begun, hidden_TD = self._begin(hidden_TD, packed.bounds, rule, most, known)
         for number, (block, of_layer) in enumerate(zip(self.blocks[begun:], rules[begun:], strict=True), begun):
             if number == last and kept is not None:
                 hidden_TD = block(hidden_TD, kept.bounds, of_layer, kept.rows_Q, own)
@@ -291,14 +306,16 @@ class Encoder(nn.Module):
                 inner[number + 1] = hidden_TD
         return Hidden(hidden_TD, inner)
 
-    def _begin(self, hidden_TD: Tensor, bounds: Bounds, rule: Rule, most: int) -> tuple[int, Tensor]:
+    def _begin(
+        self, hidden_TD: Tensor, bounds: Bounds, rule: Rule, most: int, known: Known | None
+    ) -> tuple[int, Tensor]:
         """The first `most` blocks in one call, where each is plain and is one: how many, and what they give."""
         plain = [block for block in self.blocks if type(block) is Block]
         whole = [block.whole(rule, bounds) for block in plain[:most]]
         layers = [layer.address for layer in whole if layer is not None]
         if not whole or whole[0] is None or len(layers) < most or rule.distances is not None:
             return 0, hidden_TD
-        return most, whole[0].begin(layers, hidden_TD, bounds, rule)
+        return most, whole[0].begin(layers, hidden_TD, bounds, rule, known)
 
 
 @dataclass(frozen=True, eq=False)

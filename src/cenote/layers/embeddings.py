@@ -7,9 +7,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .adapters import AdapterSizes, TableAdapters
-from .kernels import Kernels, SummedTables
+from .kernels import Kernels
 from .norms import LayerNorm
 from .packed import Packed
+from .tables import MOST_KNOWN_BYTES, Known, KnownProducts, SummedTables
 
 
 class Table(nn.Module):
@@ -64,18 +65,39 @@ class Embeddings(nn.Module):
         self.segments = Table(num_segments, size, adapters) if num_segments else None
         self.norm = LayerNorm(size, eps=norm_eps, bias=norm_bias)
         self._at_once: SummedTables | None = None
+        self._products: KnownProducts | None = None
 
     def prepare(self) -> None:
         """Gather what the kernels need for all of it in one call, once, after loading."""
         if self.kernels is not None:
-            tables = [table.weight for table in (self.words, self.positions, self.segments) if table is not None]
-            self._at_once = SummedTables(self.kernels, tables, self.norm.weight, self.norm.bias, self.norm.eps)
+            norm = self.norm
+            self._at_once = SummedTables(self.kernels, self._tables, norm.weight, norm.bias, norm.eps)
+
+    def multiply(self, weight: Tensor, bias: Tensor | None) -> None:
+        """Let `with_products` give products by this weight too, where kernels compute and there is room for them."""
+        num_bytes = weight.element_size() * len(weight) * sum(map(len, self._tables))
+        if self.kernels is not None and num_bytes <= MOST_KNOWN_BYTES:
+            self._products = KnownProducts(self.kernels, self._tables, self.norm, weight.detach(), bias)
+
+    @property
+    def _tables(self) -> list[Tensor]:
+        return [table.weight for table in (self.words, self.positions, self.segments) if table is not None]
+
+    def _ids(self, packed: Packed, positions_T: Tensor) -> list[Tensor | None]:
+        ids = (self.words, packed.ids_T), (self.positions, positions_T), (self.segments, packed.segments_T)
+        return [ids_T for table, ids_T in ids if table is not None]
+
+    def with_products(self, packed: Packed, positions_T: Tensor) -> tuple[Tensor, Known] | None:
+        """What `forward` gives, and what `multiply` was given times that; None where it is not known."""
+        if self._products is None or self._at_once is None or packed.embeds_TD is not None:
+            return None
+        ids, scales_T = self._ids(packed, positions_T), torch.empty(len(packed.ids_T))
+        return self._at_once(ids, len(packed.ids_T), scales_T), self._products.of(ids, scales_T)
 
     def forward(self, packed: Packed, positions_T: Tensor, chosen: Tensor | None = None) -> Tensor:
         """Token ids to `[T, size]`; `chosen` as in `Table`."""
         if self._at_once is not None and chosen is None and packed.embeds_TD is None:
-            ids = (self.words, packed.ids_T), (self.positions, positions_T), (self.segments, packed.segments_T)
-            return self._at_once([ids_T for table, ids_T in ids if table is not None], len(packed.ids_T))
+            return self._at_once(self._ids(packed, positions_T), len(packed.ids_T))
         words = packed.embeds_TD if packed.embeds_TD is not None else self.words(packed.ids_T, chosen)
         summed = words if self.positions is None else words + self.positions(positions_T, chosen)
         if self.segments is not None and chosen is not None:

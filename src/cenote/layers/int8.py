@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from .attention import PLAIN, Rule
 from .kernels import ACTIVATIONS, Kernels, in_turn
 from .packed import Bounds
+from .tables import Known
 
 _LARGEST_CODE = 255
 _LARGEST = 127
@@ -156,10 +157,16 @@ class Int8Layer:
             raise MemoryError(f"No memory for the layer of {len(hidden_TD)} rows.")
         return out_QD
 
-    def begin(self, layers: Sequence[int], hidden_TD: Tensor, bounds: Bounds, rule: Rule) -> Tensor:
-        """`[T, D]` to the same through several layers by their addresses, this one's the first."""
-        scale = self._scale if rule.scale is None else rule.scale
-        return in_turn(self._all, layers, hidden_TD, self._eps, scale, bounds.spans.ctypes.data, len(bounds.spans))
+    def begin(
+        self, layers: Sequence[int], hidden_TD: Tensor, bounds: Bounds, rule: Rule, known: Known | None = None
+    ) -> Tensor:
+        """`[T, D]` to the same through several layers by their addresses, this one's the first.
+
+        Args:
+            known: What the first one's queries, keys and values are.
+        """
+        more = self._scale if rule.scale is None else rule.scale, bounds.spans.ctypes.data, len(bounds.spans)
+        return in_turn(self._all, layers, hidden_TD, known, self._eps, *more)
 
 
 def attend(

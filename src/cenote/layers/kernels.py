@@ -18,6 +18,7 @@ from .packed import Bounds
 
 if TYPE_CHECKING:
     from .attention import Rule
+    from .tables import Known
 
 ACTIVATIONS: Final[dict[str | None, int]] = {
     name: number for number, name in enumerate((None, "gelu", "gelu_tanh", "relu", "silu", "tanh", "sigmoid"))
@@ -149,42 +150,6 @@ class Kernels:
         return out
 
 
-class SummedTables:
-    """The layer norm of a sum of rows of up to three tables, `[num, D]`, in one call.
-
-    Args:
-        kernels: Whose.
-        tables: `[n, D]` each.
-        weight, bias, eps: Of the norm.
-    """
-
-    def __init__(
-        self, kernels: Kernels, tables: Sequence[Tensor], weight: Tensor, bias: Tensor | None, eps: float
-    ) -> None:
-        self._tables = [_side_by_side(table.detach()).contiguous() for table in tables]
-        self._weight, self._bias, self._function = weight, bias, kernels.functions.embed_norm
-        self._addresses = [(table.data_ptr(), len(table)) for table in self._tables]
-        self._norm = weight.data_ptr(), 0 if bias is None else bias.data_ptr(), eps
-
-    def __call__(self, ids: Sequence[Tensor | None], num: int) -> Tensor:
-        """Rows of these ids of each table, `[num]`; None for its first each time.
-
-        Raises:
-            IndexError: A table has no such row.
-        """
-        held = [None if ids_T is None else ids_T.int().contiguous() for ids_T in ids]
-        found = [
-            number
-            for (table, rows), ids_T in zip(self._addresses, held, strict=True)
-            for number in (table, 0 if ids_T is None else ids_T.data_ptr(), rows)
-        ]
-        records, out = (ctypes.c_int64 * len(found))(*found), torch.empty((num, len(self._weight)))
-        if self._function(out.data_ptr(), ctypes.addressof(records), len(held), *self._norm, *out.shape):
-            sizes = ", ".join(str(rows) for _, rows in self._addresses)
-            raise IndexError(f"A token, position or segment is beyond the tables of embeddings, of {sizes} rows.")
-        return out
-
-
 class Panels:
     """A weight `[width, depth]` as `Kernels.linear` reads it: a copy, so the original can go.
 
@@ -310,15 +275,23 @@ class EncoderLayer:
             raise MemoryError(f"No memory for the layer of {len(hidden_TD)} rows.")
         return out_QD
 
-    def begin(self, layers: Sequence[int], hidden_TD: Tensor, bounds: Bounds, rule: Rule) -> Tensor:
-        """`[T, D]` to the same through several layers by their addresses, this one's the first; no distances."""
+    def begin(
+        self, layers: Sequence[int], hidden_TD: Tensor, bounds: Bounds, rule: Rule, known: Known | None = None
+    ) -> Tensor:
+        """`[T, D]` to the same through several layers by their addresses, this one's the first; no distances.
+
+        Args:
+            known: What the first one's queries, keys and values are.
+        """
         more = rule.causal, -1 if rule.window is None else rule.window, bounds.table.ctypes.data, len(bounds.runs)
         scale = self._scale if rule.scale is None else rule.scale
-        return in_turn(self._all, layers, hidden_TD, self._eps, scale, *more)
+        return in_turn(self._all, layers, hidden_TD, known, self._eps, scale, *more)
 
 
-def in_turn(function: Callable[..., int], layers: Sequence[int], hidden_TD: Tensor, *more: float) -> Tensor:
-    """`[T, D]` through the layers at these addresses by a function of the kernels, which takes `more` after the rows.
+def in_turn(
+    function: Callable[..., int], layers: Sequence[int], hidden_TD: Tensor, known: Known | None, *more: float
+) -> Tensor:
+    """`[T, D]` through the layers at these addresses by a function of the kernels, which takes `more` after the rest.
 
     Raises:
         MemoryError: There is none for the rows inside the layers.
@@ -327,7 +300,8 @@ def in_turn(function: Callable[..., int], layers: Sequence[int], hidden_TD: Tens
     out_TD, spare_TD = torch.empty_like(hidden_TD), torch.empty_like(hidden_TD)
     addresses = (ctypes.c_int64 * len(layers))(*layers)
     rows = out_TD.data_ptr(), spare_TD.data_ptr(), hidden_TD.data_ptr(), len(hidden_TD)
-    if function(ctypes.addressof(addresses), len(layers), *rows, *more):
+    first = 0 if known is None else known.address
+    if function(ctypes.addressof(addresses), len(layers), *rows, first, *more):
         raise MemoryError(f"No memory for the layers of {len(hidden_TD)} rows.")
     return out_TD
 

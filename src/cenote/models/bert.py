@@ -126,13 +126,26 @@ class Model(nn.Module):
         self.project = None if size == config.hidden_size else Linear(size, config.hidden_size)
         self.encoder = Encoder(config.shape, self.block)
 
+    def prepare(self) -> None:
+        """Let the first layer's queries, keys and values be looked up where they can be, once, after loading.
+
+        They depend on a token, its position and its segment alone. In six layers they are a 24th of all products.
+        """
+        first = self.encoder.blocks[0]
+        if self.project is None and isinstance(first, Block) and self.encoder.looks_up(self.rule()):
+            assert first.qkv.weight is not None
+            self.embeddings.multiply(first.qkv.weight, first.qkv.bias)
+
     def forward(self, packed: Packed) -> Hidden:
         """Token ids to hidden states `[Q, D]`."""
-        chosen = self.chosen(packed)
-        hidden_TD = self.embeddings(packed, self.positions(packed), chosen)
+        chosen, positions_T, known = self.chosen(packed), self.positions(packed), None
+        if chosen is None and not packed.layers and (found := self.embeddings.with_products(packed, positions_T)):
+            hidden_TD, known = found
+        else:
+            hidden_TD = self.embeddings(packed, positions_T, chosen)
         if self.project is not None:
             hidden_TD = self.project(hidden_TD)
-        hidden: Hidden = self.encoder(hidden_TD, packed, self.rule(), chosen)
+        hidden: Hidden = self.encoder(hidden_TD, packed, self.rule(), chosen, known)
         return hidden
 
     def chosen(self, packed: Packed) -> Tensor | None:
