@@ -147,7 +147,7 @@ class Engine:
     def _admit(self, call: Call, wait: bool) -> None:
         estimate = call.reader.estimate(call.work.inputs)
         pieces.refuse_large(estimate, call.num_inputs, self.machine.max_call_tokens)
-        with self._shared.room:
+        with self._shared.lock:
             self._admission.enter(call, estimate, wait)
             self._calls.add(call)
             self._shared.num_open += 1
@@ -156,7 +156,7 @@ class Engine:
     def _start(self, call: Call, inputs: Sequence[Input]) -> None:
         todo = pieces.cut(inputs)
         shared, are_few = self._shared, pieces.are_few(inputs)
-        with shared.work:
+        with shared.lock:
             # Going from thread to thread takes longer than tokenising and finishing a short text.
             call.lone = are_few and shared.num_open == 1 and not shared.num_running
             if call.lone:
@@ -174,7 +174,7 @@ class Engine:
         self.runner.rouse()
         while self._tokenize_next(call, todo):
             pass
-        with self._shared.work:
+        with self._shared.lock:
             batch = self.take()
             # Others may have come meanwhile, or this one fills more than one batch.
             self._shared.work.notify(self._waiting.num_seqs)
@@ -190,7 +190,7 @@ class Engine:
     def _tokenize_next(self, call: Call, todo: Iterator[slice]) -> bool:
         """Tokenise one piece; whether others may be left."""
         try:
-            with self._shared.work:
+            with self._shared.lock:
                 where = None if call.work.ended else next(todo, None)
                 inputs = call.work.inputs[where] if where else ()
             if where is None:
@@ -206,7 +206,7 @@ class Engine:
         return bool(where.stop < call.num_inputs)
 
     def _note(self, call: Call, piece: pieces.Piece, took_s: float) -> None:
-        with self._shared.work:
+        with self._shared.lock:
             if call.work.ended:
                 return
             call.work.note(piece, took_s)
@@ -222,14 +222,15 @@ class Engine:
 
     def _add(self, call: Call, where: slice) -> None:
         work = call.work
-        with self._shared.work:
+        with self._shared.lock:
             if work.ended:
                 return
             sequences = work.sequences(call, where)
             if self._cache is not None and call.use_cache:
                 num_sequences, sequences = len(sequences), self._cache.answer(call, sequences)
                 self.stats.cache_asked(num_sequences - len(sequences), len(sequences))
-            self._admission.hold(call, -call.reader.estimate(work.inputs[where]))
+            is_all = where.stop - where.start == call.num_inputs
+            self._admission.hold(call, -(work.held_tokens if is_all else call.reader.estimate(work.inputs[where])))
             self._waiting.enter(sequences, tell=not call.lone)
             complete = work.complete
         if complete:
@@ -239,7 +240,7 @@ class Engine:
 
     def take(self) -> list[Pending[Call]]:
         """The next batch for one worker; empty if nothing waits. What it returns must go to `run`."""
-        with self._shared.work:
+        with self._shared.lock:
             num_workers, num_tokens = self.runner.num_workers, self._waiting.num_tokens
             budget = share(num_tokens, num_workers, others_run=self._shared.num_running >= num_workers - 1)
             batch, late = self._waiting.take(min(budget, self.runner.max_batch_tokens), self.machine.max_batch_seqs)
@@ -258,7 +259,7 @@ class Engine:
             for end in forward(self.runner, batch, alone=alone):
                 answered += self._hand_out(end)
         finally:
-            with self._shared.work:
+            with self._shared.lock:
                 self._running_seqs -= len(batch)
                 self._shared.num_running -= 1
         self._answered(answered, time.monotonic() - began_s)
@@ -266,7 +267,7 @@ class Engine:
     def _hand_out(self, end: End) -> list[Pending[Call]]:
         """Give what came of a forward to all that wait for it, and return them."""
         batch = [end.pending] if isinstance(end, Failed) else end.batch
-        with self._shared.work:
+        with self._shared.lock:
             groups = self._waiting.finish(batch)
         everyone = [pending for group in groups for pending in group]
         if isinstance(end, Failed):
@@ -287,9 +288,9 @@ class Engine:
         try:
             if self._cache is not None:
                 self._cache.keep(ran.batch, ran.rows)
-            for call, positions in calls.items():
-                with self._shared.work:
-                    target = None if call.work.ended else call.work.room_for(done.rows)
+            with self._shared.lock:
+                targets = [None if call.work.ended else call.work.room_for(done.rows) for call in calls]
+            for (call, positions), target in zip(calls.items(), targets, strict=True):
                 if target is not None:
                     call.work.store(*done.at(positions), target)
         except Exception as error:
@@ -298,7 +299,7 @@ class Engine:
 
     def _fail(self, pending: Pending[Call], error: CenoteError) -> None:
         call = pending.call
-        with self._shared.work:
+        with self._shared.lock:
             call.work.errors[pending.index] = error
         if call.reader.keep_errors:
             self.stats.error(error.kind)
@@ -307,7 +308,7 @@ class Engine:
 
     def _answered(self, batch: Sequence[Pending[Call]], took_s: float) -> None:
         complete = []
-        with self._shared.work:
+        with self._shared.lock:
             for pending in batch:
                 pending.call.work.answered(pending)
             for call in {pending.call for pending in batch}:
@@ -336,7 +337,7 @@ class Engine:
 
     def _finish(self, call: Call) -> None:
         try:
-            with self._shared.work:
+            with self._shared.lock:
                 if call.work.ended:
                     return
                 outcome = call.work.outcome(call.reader.shape)
@@ -350,13 +351,14 @@ class Engine:
         """The one place where calls end; only the first to come here ends this one."""
         if not isinstance(result, (Outcome, CenoteError)):
             result = call.unexpected(result)
-        with self._shared.work:
+        with self._shared.lock:
             if call.work.ended:
                 return
             call.work.ended = True
             self._calls.discard(call)
             self._shared.num_open -= 1
-            self._waiting.drop(call)
+            if call.work.num_unanswered:
+                self._waiting.drop(call)
             self._admission.hold(call, -call.work.held_tokens)
             call.work.release()
             self._shared.room.notify_all()
@@ -370,12 +372,12 @@ class Engine:
     def held_idle(self) -> Iterator[bool]:
         """Whether nothing is done for any model; if so, it stays so inside, for a moment, and `submit` never waits."""
         self._shared.check_not_forked(self.name)
-        with self._shared.work:
+        with self._shared.lock:
             yield self._shared.num_open == 0
 
     def snapshot(self) -> Snapshot:
         """All counters of this model, now."""
-        with self._shared.work:
+        with self._shared.lock:
             return self.stats.snapshot(
                 waiting_seqs=self._waiting.num_seqs,
                 waiting_tokens=self._waiting.num_tokens,
@@ -386,12 +388,12 @@ class Engine:
 
     def refuse(self, why: str) -> None:
         """Refuse new calls from now on; `why` completes a sentence that starts with the model's name."""
-        with self._shared.room:
+        with self._shared.lock:
             self._admission.refuse(why)
 
     def end_all(self) -> None:
         """End every call with `Unavailable`; `refuse` said why."""
-        with self._shared.work:
+        with self._shared.lock:
             calls = list(self._calls)
         for call in calls:
             self._end(call, self._admission.unavailable())

@@ -34,14 +34,14 @@ class Gathered:
 
     def add(self, call: Call) -> None:
         """Read `call` soon."""
-        with self._shared.work:
+        with self._shared.lock:
             self._calls.append(call)
             if len(self._calls) > 1:  # the turn that the first one asked for has not begun
                 return
         try:
             self._shared.tokenize_pool.submit(self._turn)
         except RuntimeError:  # the pool is shut down, and no turn will come for those that joined meanwhile either
-            with self._shared.work:
+            with self._shared.lock:
                 calls, self._calls = self._calls, []
             for each in calls:
                 self._end(each, self._closed())
@@ -57,14 +57,14 @@ class Gathered:
         return Unavailable(f"{self._name} is closed.")
 
     def _turn(self) -> None:
-        with self._shared.work:
+        with self._shared.lock:
             calls, self._calls = self._calls, []
         for _, alike in itertools.groupby(calls, _kind):
             self._read(list(alike))
 
     def _read(self, calls: Sequence[Call]) -> None:
         began_s = time.monotonic()
-        with self._shared.work:
+        with self._shared.lock:
             late = [call for call in calls if call.expired]
             inputs = [() if call in late else call.work.inputs for call in calls]  # of those that ended too
         for call in late:
@@ -83,7 +83,7 @@ class Gathered:
     def _hand_in(self, calls: Sequence[Call], counts: Sequence[int], piece: Piece, took_s: float) -> None:
         refused: list[tuple[Call, BaseException]] = []
         encoded = iter(piece.encoded)
-        with self._shared.work:  # a worker that wakes finds all of them
+        with self._shared.lock:  # a worker that wakes finds all of them
             for call, count in zip(calls, counts, strict=True):
                 own = Piece(0, list(itertools.islice(encoded, count)), piece.errors)
                 try:

@@ -21,6 +21,7 @@ class Shared:
         num_tokenize_threads: Size of the tokenise pool; no call has more pieces under way.
 
     Attributes:
+        lock: The one lock; to take it so costs a third of what it costs by a condition.
         work: Notified when sequences start to wait; workers wait on it.
         room: Notified when a call ends or tokens leave a queue.
         num_open: Calls of all engines that have not ended. Under the lock.
@@ -33,8 +34,8 @@ class Shared:
         self.num_tokenize_threads = num_tokenize_threads
         self._pid = os.getpid()
         # Re-entrant, because collecting garbage may close a forgotten registry anywhere.
-        lock = threading.RLock()
-        self.work, self.room = threading.Condition(lock), threading.Condition(lock)
+        self.lock = threading.RLock()
+        self.work, self.room = threading.Condition(self.lock), threading.Condition(self.lock)
         self.tokenize_pool = ThreadPoolExecutor(num_tokenize_threads, "cenote-tokenize")
         self._finish_pool = ThreadPoolExecutor(NUM_FINISH_THREADS, "cenote-finish")
         self.num_open = self.num_running = 0
