@@ -27,6 +27,8 @@ def parse(prompts: Any) -> list[Input]:
     Raises:
         BadInput: There is no prompt, or one has a form that is not known.
     """
+    if isinstance(prompts, list) and prompts and all(isinstance(prompt, str) for prompt in prompts):
+        return list(prompts)
     if isinstance(prompts, np.ndarray) and prompts.ndim == 0:
         prompts = prompts.item()
     if isinstance(prompts, (str, Pair, Mapping)) or _is_ids(prompts):

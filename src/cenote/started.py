@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -42,25 +41,22 @@ class Part:
 
     def result(self) -> Outcome:
         """`Call.result`, whose errors name positions among all prompts."""
-        with self._placing():
+        try:
             return self._named(self.call.result())
+        except CenoteError as error:
+            raise self.placed(error) from error.__cause__
 
     async def outcome(self) -> Outcome:
         """`Call.outcome`, whose errors name positions among all prompts."""
-        with self._placing():
+        try:
             return self._named(await self.call.outcome())
+        except CenoteError as error:
+            raise self.placed(error) from error.__cause__
 
     def _named(self, outcome: Outcome) -> Outcome:
         if not outcome.errors:
             return outcome
         return replace(outcome, errors={at: self.placed(error) for at, error in outcome.errors.items()})
-
-    @contextmanager
-    def _placing(self) -> Iterator[None]:
-        try:
-            yield
-        except CenoteError as error:
-            raise self.placed(error) from error.__cause__
 
     def placed(self, error: CenoteError) -> CenoteError:
         """The same error, naming the position that the caller knows."""

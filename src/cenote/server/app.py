@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ..config import OnLong, ServerSettings
 from ..registry import Registry
 from . import bodies, encodings, openapi, ops, refusals
+from .asked import Asked
 from .door import Door
 from .front import Front, known_keys
 from .refusals import Refusal
@@ -45,7 +46,7 @@ class Places:
         if endpoint is None:
             await self._app(scope, receive, send)
             return
-        response = await endpoint(Request(scope, receive, send))
+        response = await endpoint(Asked(scope, receive, send))
         await response(scope, receive, send)
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
 from ..errors import Cancelled
 from . import encodings
@@ -156,13 +156,14 @@ async def _bytes(request: Request, max_body_bytes: int) -> bytes:
     if declared.isdigit() and int(declared) > max_body_bytes:
         raise too_large(max_body_bytes)
     chunks: list[bytes] = []
-    size = 0
-    try:
-        async for chunk in request.stream():
-            size += len(chunk)
-            if size > max_body_bytes:
-                raise too_large(max_body_bytes)
-            chunks.append(chunk)
-    except ClientDisconnect:
-        raise Cancelled("The client closed the connection while sending the body.") from None
-    return b"".join(chunks)
+    size, more = 0, True
+    while more:
+        # Not `request.stream()`, a generator, which takes twice as long for a body of one piece.
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise Cancelled("The client closed the connection while sending the body.")
+        chunks.append(message.get("body", b""))
+        size, more = size + len(chunks[-1]), message.get("more_body", False)
+        if size > max_body_bytes:
+            raise too_large(max_body_bytes)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)

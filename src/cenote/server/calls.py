@@ -93,11 +93,12 @@ def submits(
     request: Request, engine: Engine, length: Length, priority: int
 ) -> Callable[[str, Sequence[Input], Any], Call]:
     """What hands `task, inputs, params` in for a request."""
+    control = request.headers.get("cache-control")
     options: dict[str, Any] = {
         "length": length,
         "deadline_s": _deadline_s(request),
         "request_id": request.state.request_id,
-        "use_cache": not _NO_CACHE.intersection(request.headers.get("cache-control", "").replace(" ", "").split(",")),
+        "use_cache": control is None or _NO_CACHE.isdisjoint(control.replace(" ", "").split(",")),
     }
 
     def submit(task: str, inputs: Sequence[Input], params: Any) -> Call:

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ..config import ServerSettings
 from ..errors import ConfigError
 from . import refusals
+from .asked import NamedHeaders
 from .dialect import Dialect
 from .door import Door
 from .refusals import Refusal
@@ -51,13 +52,14 @@ class Front:
         if self._root and scope["path"].startswith(self._root + "/"):
             scope = {**scope, "path": scope["path"][len(self._root) :]}
         arrived, traffic = time.perf_counter(), self._door.traffic
-        headers = Headers(scope=scope)
+        headers = NamedHeaders(scope)
         given = headers.get("x-request-id", "")
         state = scope.setdefault("state", {})
         state.update(
             request_id=given if _ID.fullmatch(given) else _new_id(),
             dialect=self._dialects.at(scope["path"], headers),
             arrived=arrived,
+            headers=headers,
             path=_UNMATCHED,
             status=499,
         )

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
+import numpy as np
 import orjson
 from starlette.requests import Request
 from starlette.responses import Response
@@ -44,7 +45,8 @@ async def rows(
         key: The field that holds it.
         told: What is told of each beside it, if anything is.
     """
-    size = sum(row.nbytes for row in outcome.rows)
+    given = outcome.rows
+    size = given.nbytes if isinstance(given, np.ndarray) else sum(row.nbytes for row in given)
     return await calls.aside(size, _rows, first, outcome, body, item, key, told)
 
 

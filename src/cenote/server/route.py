@@ -112,7 +112,10 @@ def by_header(rows: Sequence[Route], headers: Mapping[str, str]) -> list[Route]:
 
 def by_keys(rows: Sequence[Route], keys: Collection[str]) -> Route:
     """The first of `rows` all of whose keys a body has, else the last."""
-    return next((row for row in rows if row.keys.issubset(keys)), rows[-1])
+    for row in rows:
+        if row.keys.issubset(keys):
+            return row
+    return rows[-1]
 
 
 def expected(rows: Sequence[Route]) -> Route:

@@ -52,6 +52,7 @@ class Traffic:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.in_flight = 0
+        self._children: dict[tuple[str, str, int], tuple[Counter, TimeHistogram]] = {}
         self._requests = Counter(
             "cenote_http_requests", "Answered requests.", ("path", "method", "status"), registry=self.registry
         )
@@ -64,8 +65,13 @@ class Traffic:
 
     def ended(self, path: str, method: str, status: int, seconds: float) -> None:
         """A request was answered; `path` is the route's, not the client's, so that labels stay few."""
-        self._requests.labels(path, method, status).inc()
-        self._seconds.labels(path).observe(seconds)
+        ended = path, method, status
+        if ended not in self._children:
+            # Kept, as to look one up takes longer than to count.
+            self._children[ended] = self._requests.labels(*ended), self._seconds.labels(path)
+        counter, histogram = self._children[ended]
+        counter.inc()
+        histogram.observe(seconds)
 
 
 class EngineMetrics(Collector):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -83,8 +84,13 @@ def find(name: str) -> Task:
     if given is None:
         raise UnsupportedTask(f"Unsupported task: {name!r}", allowed=f"Supported tasks: {names()}", param="task")
     if plugins.is_built_in(given):
-        return cast(Task, importlib.import_module(given))
+        return _built_in(given)
     return GuestTask(name, plugins.task(name))
+
+
+@functools.cache
+def _built_in(module: str) -> Task:
+    return cast(Task, importlib.import_module(module))
 
 
 def find_served(name: str, recipe: Recipe) -> Task:
