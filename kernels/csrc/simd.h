@@ -32,7 +32,9 @@ INLINE V v_max(V a, V b) { return _mm512_max_ps(a, b); }
 INLINE V v_min(V a, V b) { return _mm512_min_ps(a, b); }
 INLINE float v_sum(V v) { return _mm512_reduce_add_ps(v); }
 INLINE float v_largest(V v) { return _mm512_reduce_max_ps(v); }
+// The first `n` lanes, and those from `n` on, which is below W.
 INLINE Mask mask_of(ptrdiff_t n) { return n >= W ? (Mask)0xffff : n <= 0 ? (Mask)0 : (Mask)((1u << n) - 1); }
+INLINE Mask mask_from(ptrdiff_t n) { return (Mask)(0xffffu << n); }
 INLINE V v_load_some(const float *from, Mask m) { return _mm512_maskz_loadu_ps(m, from); }
 INLINE void v_store_some(float *to, V v, Mask m) { _mm512_mask_storeu_ps(to, m, v); }
 INLINE V v_only(V v, Mask m) { return _mm512_maskz_mov_ps(m, v); }
@@ -79,6 +81,9 @@ INLINE float v_largest(V v) {
 INLINE Mask mask_of(ptrdiff_t n) {
     int first = n >= W ? W : (int)n;
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(first), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+INLINE Mask mask_from(ptrdiff_t n) {
+    return _mm256_cmpgt_epi32(_mm256_setr_epi32(1, 2, 3, 4, 5, 6, 7, 8), _mm256_set1_epi32((int)n));
 }
 INLINE V v_load_some(const float *from, Mask m) { return _mm256_maskload_ps(from, m); }
 INLINE void v_store_some(float *to, V v, Mask m) { _mm256_maskstore_ps(to, m, v); }

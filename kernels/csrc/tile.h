@@ -92,10 +92,14 @@ INLINE void product_panel(int num, int wide, int more, float *out, ptrdiff_t out
     }
 }
 
-// `out = rows * panels`, with `more` added to what is there: the columns `from`, a multiple of COLS, to `to`, whole vectors.
+// `out = rows * panels`, with `more` added to what is there: the columns `from`, a multiple of W, to `to`, whole vectors.
 INLINE void product(int num, int more, float *out, ptrdiff_t out_step, const float *rows, ptrdiff_t rows_step,
                     const float *panels, ptrdiff_t depth, ptrdiff_t from, ptrdiff_t to) {
     ptrdiff_t col = from;
+    if (col % COLS && col < to) {
+        product_panel(num, 0, more, out + col, out_step, rows, rows_step, panels + (col - W) * depth + W, depth);
+        col += W;
+    }
     for (; col + W < to; col += COLS)
         product_panel(num, 1, more, out + col, out_step, rows, rows_step, panels + col * depth, depth);
     if (col < to) product_panel(num, 0, more, out + col, out_step, rows, rows_step, panels + col * depth, depth);

@@ -83,9 +83,10 @@ def test_a_sequence_is_the_same_alone_and_among_others(kernels: Kernels, size: i
 
 @pytest.mark.parametrize("size", [7, 32, 64])
 @pytest.mark.parametrize("length", [5, 16, 17, 40, 64, 65, 128, 129, 139, 170])
-def test_a_row_is_the_same_alone_and_among_others(kernels: Kernels, size: int, length: int) -> None:
+@pytest.mark.parametrize("window", [-1, 0, 9, 40])
+def test_a_row_is_the_same_alone_and_among_others(kernels: Kernels, size: int, length: int, window: int) -> None:
     qkv = made(6, length, size)
-    together = attend(kernels, qkv, (length,))
+    together = attend(kernels, qkv, (length,), window=window)
     queries, keys, values = (qkv.ctypes.data + 4 * HEADS * size * part for part in range(3))
     for first, count in ((0, 1), (length - 1, 1), (1, 4), (length // 3, length // 2)):
         out, run = (
@@ -96,9 +97,17 @@ def test_a_row_is_the_same_alone_and_among_others(kernels: Kernels, size: int, l
         addresses = out.ctypes.data, queries + first * step, keys, values
         shape = HEADS, HEADS, size, size**-0.5
         assert not kernels.attend(
-            *addresses, *[step // 4] * 3, *shape, False, -1, index.ctypes.data, run.ctypes.data, 1, 0
+            *addresses, *[step // 4] * 3, *shape, False, window, index.ctypes.data, run.ctypes.data, 1, 0
         )
         assert (out == together[first : first + count]).all()
+
+
+@pytest.mark.parametrize("length", [1, 16, 65, 128, 139])
+def test_a_window_as_wide_as_the_text_is_none(kernels: Kernels, length: int) -> None:
+    qkv = made(8, length, 64)
+    whole = attend(kernels, qkv, (length,))
+    for window in (length - 1, length, 4 * length):
+        assert (attend(kernels, qkv, (length,), window=window) == whole).all()
 
 
 @pytest.mark.parametrize("length", [3, 20, 200])

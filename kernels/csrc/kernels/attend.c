@@ -78,30 +78,36 @@ INLINE void gather(int num, const Call *call, float *out, const float *scores, c
     }
 }
 
-// The largest of some scores, in any lane.
+// The largest of some scores, in any lane; whole vectors, from a whole vector on, are read.
 INLINE V most_of(const float *scores, ptrdiff_t from, ptrdiff_t to) {
-    V most = v_all(-INFINITY);
-    ptrdiff_t i = from;
+    const V lowest = v_all(-INFINITY);
+    V most = lowest;
+    ptrdiff_t i = from / W * W;
+    if (i < from) most = v_or(v_or(v_load(scores + i), mask_of(to - i), lowest), mask_from(from - i), lowest), i += W;
     for (; i + W <= to; i += W) most = v_max(most, v_load(scores + i));
-    if (i < to) most = v_max(most, v_or(v_load_some(scores + i, mask_of(to - i)), mask_of(to - i), v_all(-INFINITY)));
+    if (i < to) most = v_max(most, v_or(v_load(scores + i), mask_of(to - i), lowest));
     return most;
 }
 
-// The scores of a row become weights; their sum, in parts.
+// A vector of scores, of which the lanes `from` to `to` become weights and the others zero.
+INLINE V some_to_weights(float *scores, V factor, V largest, ptrdiff_t from, ptrdiff_t to) {
+    V x[TOGETHER] = {(v_load(scores) - largest) * factor};
+    v_powers(1, x);
+    x[0] = v_only(v_only(x[0], mask_of(to)), mask_from(from));
+    v_store(scores, x[0]);
+    return x[0];
+}
+
+// The scores of a row become weights, those beside them in the outermost vectors zero; their sum, in parts.
 INLINE V row_to_weights(float *scores, float scale, float most, ptrdiff_t from, ptrdiff_t to) {
     const V largest = v_all(most), factor = v_all(scale * LOG2_E);
     V sum = v_all(0);
-    ptrdiff_t i = from;
+    ptrdiff_t i = from / W * W;
+    if (i < from) sum = some_to_weights(scores + i, factor, largest, from - i, to - i), i += W;
     for (; i + TOGETHER * W <= to; i += TOGETHER * W) sum = to_weights(TOGETHER, scores + i, W, factor, largest, sum);
     for (; i + 2 * W <= to; i += 2 * W) sum = to_weights(2, scores + i, W, factor, largest, sum);
     for (; i + W <= to; i += W) sum = to_weights(1, scores + i, W, factor, largest, sum);
-    if (i < to) {
-        const Mask some = mask_of(to - i);
-        V x[TOGETHER] = {(v_load_some(scores + i, some) - largest) * factor};
-        v_powers(1, x);
-        v_store_some(scores + i, x[0], some);
-        sum = sum + v_only(x[0], some);
-    }
+    if (i < to) sum = sum + some_to_weights(scores + i, factor, largest, 0, to - i);
     return sum;
 }
 
@@ -116,9 +122,9 @@ static void weigh(float factors[W], ptrdiff_t count, float *scores, ptrdiff_t st
     v_store(largest, v_largest_of(rows));
     for (ptrdiff_t r = 0; r < count; r++) {
         float *row = scores + r * step;
-        for (ptrdiff_t i = begin; i < from[r]; i++) row[i] = 0;
+        for (ptrdiff_t i = begin / W * W; i + W <= from[r]; i += W) v_store(row + i, v_all(0));
         rows[r] = row_to_weights(row, scale, largest[r], from[r], to[r]);
-        for (ptrdiff_t i = to[r]; i < end; i++) row[i] = 0;
+        for (ptrdiff_t i = whole(to[r], W); i < end; i += W) v_store(row + i, v_all(0));
     }
     v_store(factors, v_all(1) / v_sum_of(rows));
 }
@@ -134,9 +140,31 @@ static void seen(const Call *call, ptrdiff_t position, ptrdiff_t num_keys, ptrdi
     if (*from > *to) *from = *to;
 }
 
+// Fetches one head of some rows. It lies in a few lines of each, so far apart that no cache foresees them.
+INLINE void fetch(const float *rows, ptrdiff_t step, ptrdiff_t num, ptrdiff_t size) {
+    for (ptrdiff_t row = 0; row < num; row++)
+        for (ptrdiff_t i = 0; i < size; i += 16) __builtin_prefetch(rows + row * step + i);
+}
+
+// The first key and value of a head.
+typedef struct {
+    const float *key, *value;
+} Head;
+
+// While some rows of a head are computed, fetches those after them, and as many keys and values of the next head, if
+// that is not null.
+INLINE void fetch_ahead(const Call *call, const float *queries, const Head *next, ptrdiff_t first, ptrdiff_t count,
+                        ptrdiff_t num_rows, ptrdiff_t num_keys) {
+    fetch(queries + count * call->query_step, call->query_step, least(count, num_rows - first - count), call->size);
+    if (!next) return;
+    const ptrdiff_t num = least(count, num_keys - first);
+    fetch(next->key + first * call->key_step, call->key_step, num, call->size);
+    fetch(next->value + first * call->value_step, call->value_step, num, call->size);
+}
+
 // One head of one sequence, whose keys and values are in panels; `row` is its first query row, `offset` its position.
 static void attend_head(const Call *call, ptrdiff_t head, ptrdiff_t row, ptrdiff_t num_rows, ptrdiff_t offset,
-                        ptrdiff_t num_keys) {
+                        ptrdiff_t num_keys, const Head *next) {
     const ptrdiff_t step = scores_step(num_keys);
     const int met = call->reach.tables != NULL;
     for (ptrdiff_t first = 0, count; first < num_rows; first += count) {
@@ -154,8 +182,9 @@ static void attend_head(const Call *call, ptrdiff_t head, ptrdiff_t row, ptrdiff
         if (met && call->reach.tables->keys)
             meet_queries(&call->reach, head, scores, step, call->reach.tables->queries != NULL, offset + first, count, query,
                          call->query_step, num_keys, call->size);
+        fetch_ahead(call, query, next, first, count, num_rows, num_keys);
 #define SCORE(n) \
-    product(n, met, scores, step, query, call->query_step, call->keys, call->size, begin / COLS * COLS, end);
+    product(n, met, scores, step, query, call->query_step, call->keys, call->size, begin / W * W, end);
         FOR_ROWS(count, SCORE)
         float factors[W];
         weigh(factors, count, scores, step, call->scale, begin, from, to, end);
@@ -176,14 +205,15 @@ static void attend_head_and_distances(const Call *call, ptrdiff_t head, ptrdiff_
         if (call->reach.tables->queries)
             meet_keys(&call->reach, head, call->scores, scores_step(num_keys), position, count, call->keys, num_keys,
                       call->size);
-        attend_head(call, head, row + first, count, position, num_keys);
+        attend_head(call, head, row + first, count, position, num_keys, NULL);
     }
 }
 
 static void attend_seq(const Call *call, const Run *run, ptrdiff_t seq) {
     const ptrdiff_t key_row = run->key_start + seq * run->num_tokens, row = run->query_start + seq * run->query_len;
     const ptrdiff_t share = call->heads / call->key_heads;
-    const int plain = !call->causal && call->window < 0 && !call->reach.tables;
+    const int sees_all = call->window < 0 || call->window >= run->num_tokens - 1;
+    const int plain = !call->causal && sees_all && !call->reach.tables;
     if (plain && 0 < run->key_len && run->key_len <= FEW_KEYS && call->size % COLS == 0) {
         const ptrdiff_t out_step = call->heads * call->size;
         const Few few = {call->out + row * out_step,
@@ -197,11 +227,19 @@ static void attend_seq(const Call *call, const Run *run, ptrdiff_t seq) {
     }
     for (ptrdiff_t shared = 0; shared < call->key_heads; shared++) {
         const ptrdiff_t at = shared * call->size;
-        turn(call->keys, call->key + key_row * call->key_step + at, call->key_step, run->key_len, call->size);
-        copy_values(call->values, call->value + key_row * call->value_step + at, call->value_step, run->key_len, call->size);
-        for (ptrdiff_t head = shared * share; head < (shared + 1) * share; head++)
-            (call->reach.tables ? attend_head_and_distances : attend_head)(
-                call, head, row, run->query_len, run->num_tokens - run->query_len, run->key_len);
+        const Head own = {call->key + key_row * call->key_step + at, call->value + key_row * call->value_step + at};
+        const Head next = {own.key + call->size, own.value + call->size};
+        turn(call->keys, own.key, call->key_step, run->key_len, call->size);
+        copy_values(call->values, own.value, call->value_step, run->key_len, call->size);
+        for (ptrdiff_t head = shared * share; head < (shared + 1) * share; head++) {
+            const ptrdiff_t offset = run->num_tokens - run->query_len;
+            if (call->reach.tables) {
+                attend_head_and_distances(call, head, row, run->query_len, offset, run->key_len);
+            } else {
+                const int fetches = head == shared * share && shared + 1 < call->key_heads;
+                attend_head(call, head, row, run->query_len, offset, run->key_len, fetches ? &next : NULL);
+            }
+        }
     }
 }
 

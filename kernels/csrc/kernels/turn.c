@@ -22,14 +22,20 @@ INLINE void turn_head(float *head, const float *cos, const float *sin, const flo
         }
         scale = v_all(1.0f / sqrtf(v_sum(squares) / (float)size + eps));
     }
-    for (ptrdiff_t i = 0; i < pairs; i += W) {
+    ptrdiff_t i = 0;
+    for (; !weight && i + W <= pairs; i += W) {
+        const V c = v_load(cos + i), s = v_load(sin + i), left = v_load(head + i), right = v_load(head + pairs + i);
+        v_store(head + i, left * c - right * s);
+        v_store(head + pairs + i, right * c + left * s);
+    }
+    for (; i < pairs; i += W) {
         const Mask some = mask_of(pairs - i);
         const V c = v_load_some(cos + i, some), s = v_load_some(sin + i, some);
         const V left = element(head, weight, scale, i, some), right = element(head, weight, scale, pairs + i, some);
         v_store_some(head + i, left * c - right * s, some);
         v_store_some(head + pairs + i, right * c + left * s, some);
     }
-    for (ptrdiff_t i = 2 * pairs; weight && i < size; i += W) {
+    for (i = 2 * pairs; weight && i < size; i += W) {
         const Mask some = mask_of(size - i);
         v_store_some(head + i, element(head, weight, scale, i, some), some);
     }
