@@ -43,7 +43,7 @@ INLINE V v_gelu(V x) {
          4.049688112e-03f, 8.142021252e-04f, 1.266860927e-04f, 1.528999928e-05f, 1.433368311e-06f, 1.044597155e-07f},
     };
     // From this limit on the function is 0, so that large |x| give exactly 0 and x.
-    const V size = v_min(v_all(6.0f), v_abs(x));
+    const V size = v_size_below(x, v_all(6.0f));
     // The last bits of the sum count the halves.
     const V moved = size + v_all(0x1.8p+22f);
     const V rest = size - (moved - v_all(0x1.8p+22f));
@@ -96,7 +96,7 @@ INLINE V v_gelu_for_codes(V x) {
          4.154344797e-01f, 5.655314922e-01f, 5.894597769e-01f, 4.923927784e-01f, 3.388690054e-01f, 1.956735700e-01f,
          9.602135420e-02f, 4.042086378e-02f, 1.470016222e-02f, 0},
     };
-    const V size = v_min(v_all(4.95f), v_abs(x)), at = v_fma(size, v_all(1 / 0.33f), v_all(0x1.8p+23f));
+    const V size = v_size_below(x, v_all(4.95f)), at = v_fma(size, v_all(1 / 0.33f), v_all(0x1.8p+23f));
     V less = v_picked(coefficients[0], at);
 #pragma GCC unroll 4
     for (int i = 1; i < 4; i++) less = v_fma(less, size, v_picked(coefficients[i], at));

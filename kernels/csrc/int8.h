@@ -153,7 +153,8 @@ INLINE VI i_dot(VI sums, VI codes, VI weights) {
 INLINE void i_tile(int num, VI sums[ROWS][2], const uint8_t *codes, ptrdiff_t step, const int8_t *panel, ptrdiff_t depth,
                    int fetches) {
     for (ptrdiff_t k = 0; k < depth; k += 4) {
-        if (fetches) __builtin_prefetch(panel + (depth + k) * PANEL);
+        for (ptrdiff_t line = 0; fetches && line < 4 * PANEL; line += 64)
+            __builtin_prefetch(panel + (depth + k) * PANEL + line);
         const VI left = i_load(panel + k * PANEL), right = i_load(panel + k * PANEL + 4 * W);
 #pragma GCC unroll 16
         for (int r = 0; r < num; r++) {
@@ -166,9 +167,9 @@ INLINE void i_tile(int num, VI sums[ROWS][2], const uint8_t *codes, ptrdiff_t st
     }
 }
 
-// Whether the first tile of a panel fetches the panel behind it: they come from the third-level cache or from memory, which
-// AVX2 cores are slow to foresee.
-#define FETCHES (W == 8)
+// Which of a panel's tiles fetches the panel behind it: they come from the third-level cache or from memory, which AVX2 cores
+// are slow to foresee. Others do well to wait until their own panel has come.
+INLINE int fetches_next(ptrdiff_t tile, ptrdiff_t count) { return tile == (W == 8 ? 0 : count - 1); }
 
 // Where the columns from `col` on, a multiple of COLS, begin in panels of this depth.
 INLINE const int8_t *panel_at(const int8_t *panels, ptrdiff_t col, ptrdiff_t depth) { return panels + col * depth; }
@@ -187,6 +188,9 @@ typedef struct {
     int32_t zeros[BLOCK];
 } Codes;
 
+// Numbered as in `layers/kernels.py` of Cenote.
+enum { NONE, GELU, GELU_TANH, RELU, SILU, TANH, SIGMOID };
+
 typedef struct {
     const int8_t *panels;
     const int32_t *sums;  // of the codes of each column
@@ -196,8 +200,9 @@ typedef struct {
     ptrdiff_t activation;
 } Weight;
 
-// At most BLOCK rows to codes; and `activation(codes * weight + bias)`.
+// At most BLOCK rows to codes; the same of their GELU, which takes their place; and `activation(codes * weight + bias)`.
 void JOINED(int8_codes, ISA)(Codes *codes, const float *rows, ptrdiff_t step, ptrdiff_t num, ptrdiff_t size);
+void JOINED(int8_gelu_codes, ISA)(Codes *codes, float *rows, ptrdiff_t step, ptrdiff_t num, ptrdiff_t size);
 void JOINED(int8_times, ISA)(float *out, ptrdiff_t step, const Codes *codes, const Weight *weight, ptrdiff_t num);
 
 INLINE ptrdiff_t padded_to(ptrdiff_t size, ptrdiff_t whole) { return (size + whole - 1) / whole * whole; }

@@ -49,6 +49,8 @@ INLINE V v_scaled_by_bits(V v, V n) {
 // Elements of `a` where `x < y`, else of `b`.
 INLINE V v_where_less(V x, V y, V a, V b) { return _mm512_mask_mov_ps(b, _mm512_cmp_ps_mask(x, y, _CMP_LT_OQ), a); }
 INLINE V v_abs(V v) { return _mm512_abs_ps(v); }
+// The smaller of `limit`, above 0, and |v|; `limit` where that is NaN.
+INLINE V v_size_below(V v, V limit) { return _mm512_range_ps(v, limit, 0x0a); }
 // For each element the one of `table`, which has W, that the last four bits of `at` name.
 INLINE V v_picked(const float *table, V at) { return _mm512_permutexvar_ps(_mm512_castps_si512(at), v_load(table)); }
 INLINE V v_gather(const float *from, const int32_t at[W]) { return _mm512_i32gather_ps(_mm512_loadu_si512(at), from, 4); }

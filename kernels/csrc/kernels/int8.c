@@ -21,18 +21,38 @@ typedef struct {
     int32_t zero;
 } Range;
 
-// The scale is NaN where the row has NaN or infinity. As integers, bits are in the order of the numbers: signed those of 0
-// and above, NaN greatest; unsigned those below, away from 0.
-INLINE Range range_of(const float *row, ptrdiff_t size) {
+INLINE V activated(V x, int activation) {
+    switch (activation) {
+        case GELU: return v_gelu_for_codes(x);
+        case GELU_TANH: return v_gelu_tanh(x);
+        case RELU: return v_relu(x);
+        case SILU: return v_silu(x);
+        case TANH: return v_tanh(x);
+        case SIGMOID: return v_sigmoid(x);
+        default: return x;
+    }
+}
+
+// Of a row, whose activations take its place. The scale is NaN where they have NaN or infinity. As integers, bits are in the
+// order of the numbers: signed those of 0 and above, NaN greatest; unsigned those below, away from 0.
+INLINE Range range_of(float *row, ptrdiff_t size, int activation) {
     const ptrdiff_t whole = size / (2 * W) * (2 * W);
     VI low = i_bits(v_all(-0.0f)), low2 = low, high = i_all(0), high2 = high;
     for (ptrdiff_t i = 0; i < whole; i += 2 * W) {
-        const VI x = i_load(row + i), y = i_load(row + i + W);
+        VI x = i_load(row + i), y = i_load(row + i + W);
+        if (activation != NONE) {
+            x = i_bits(activated(v_bits(x), activation)), y = i_bits(activated(v_bits(y), activation));
+            i_store(row + i, x), i_store(row + i + W, y);
+        }
         low = i_max_unsigned(low, x), high = i_max(high, x);
         low2 = i_max_unsigned(low2, y), high2 = i_max(high2, y);
     }
     for (ptrdiff_t i = whole; i < size; i += W) {
-        const VI x = i_bits(v_load_some(row + i, mask_of(size - i)));
+        VI x = i_bits(v_load_some(row + i, mask_of(size - i)));
+        if (activation != NONE) {
+            x = i_bits(activated(v_bits(x), activation));
+            v_store_some(row + i, v_bits(x), mask_of(size - i));
+        }
         low = i_max_unsigned(low, x), high = i_max(high, x);
     }
     const float least = -f_of(i_largest(i_size(v_bits(i_max_unsigned(low, low2)))));
@@ -56,21 +76,6 @@ INLINE void row_codes(uint8_t *codes, Range range, const float *row, ptrdiff_t s
     for (; i < size / W * W; i += W) store_codes(codes + i, i_plus(i_rounded(v_load(row + i) * by), zeros));
     for (; i < padded; i += W)
         store_codes(codes + i, i_plus(i_rounded(v_load_some(row + i, mask_of(size - i)) * by), zeros));
-}
-
-// Numbered as in `layers/kernels.py` of Cenote.
-enum { NONE, GELU, GELU_TANH, RELU, SILU, TANH, SIGMOID };
-
-INLINE V activated(V x, int activation) {
-    switch (activation) {
-        case GELU: return v_gelu_for_codes(x);
-        case GELU_TANH: return v_gelu_tanh(x);
-        case RELU: return v_relu(x);
-        case SILU: return v_silu(x);
-        case TANH: return v_tanh(x);
-        case SIGMOID: return v_sigmoid(x);
-        default: return x;
-    }
 }
 
 // One tile: `num` rows of codes times COLS columns from `col` on.
@@ -124,10 +129,10 @@ INLINE void columns(const Block *all, ptrdiff_t chunk, int activation) {
             const uint8_t *from = codes->codes + row * depth;
 #define ROWS_OF(n, fetches) \
     tile(n, to, all->step, from, codes->scales + row, codes->zeros + row, weight, col, activation, fetches)
-#define FIRST(n) ROWS_OF(n, 1);
+#define FETCHING(n) ROWS_OF(n, 1);
 #define TILE(n) ROWS_OF(n, 0);
-            if (FETCHES && !row)
-                FOR_ROWS(next - row, FIRST)
+            if (fetches_next(n, count))
+                FOR_ROWS(next - row, FETCHING)
             else
                 FOR_ROWS(next - row, TILE)
             row = next;
@@ -145,17 +150,25 @@ COLUMNS_OF(plain_columns, NONE)
 COLUMNS_OF(gelu_columns, GELU)
 COLUMNS_OF(other_columns, all->weight->activation)
 
-void JOINED(int8_codes, ISA)(Codes *codes, const float *rows, ptrdiff_t step, ptrdiff_t num, ptrdiff_t size) {
+INLINE void rows_codes(Codes *codes, float *rows, ptrdiff_t step, ptrdiff_t num, ptrdiff_t size, int activation) {
     const ptrdiff_t padded = padded_to(size, 4);
     // The range of a row is found before the codes of the one above, as a chain of steps ends it.
     Range range = {0}, next = {0};
     for (ptrdiff_t row = 0; row <= num; row++, range = next) {
         if (row < num) {
-            next = range_of(rows + row * step, size);
+            next = range_of(rows + row * step, size, activation);
             codes->scales[row] = next.scale, codes->zeros[row] = next.zero;
         }
         if (row > 0) row_codes(codes->codes + (row - 1) * padded, range, rows + (row - 1) * step, size, padded);
     }
+}
+
+void JOINED(int8_codes, ISA)(Codes *codes, const float *rows, ptrdiff_t step, ptrdiff_t num, ptrdiff_t size) {
+    rows_codes(codes, (float *)rows, step, num, size, NONE);
+}
+
+void JOINED(int8_gelu_codes, ISA)(Codes *codes, float *rows, ptrdiff_t step, ptrdiff_t num, ptrdiff_t size) {
+    rows_codes(codes, rows, step, num, size, GELU);
 }
 
 void JOINED(int8_times, ISA)(float *out, ptrdiff_t step, const Codes *codes, const Weight *weight, ptrdiff_t num) {
