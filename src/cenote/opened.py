@@ -7,9 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
 from . import conversion, inputs, options, plugged, routes, uses
 from .config import OnLong
 from .errors import BadInput
@@ -127,19 +124,17 @@ class Opened:
         """One call for each distinct set of options."""
         submit = functools.partial(self.engine.submit, length=length, lane="bulk", wait=True, use_cache=use_cache)
 
-        def part(where: NDArray[np.intp], given: Sequence[Input], one: Any) -> Part:
+        def part(where: Sequence[int], given: Sequence[Input], one: Any) -> Part:
             return Part(where, submit(task, given, one))
 
         if len(params) == 1:
-            return Started([part(np.arange(len(parsed)), parsed, params[0])])
+            return Started([part(range(len(parsed)), parsed, params[0])])
         groups: dict[Any, list[int]] = {}
         for position, one in enumerate(params):
             groups.setdefault(one, []).append(position)
         for one in groups:
             one.check(self.recipe)
-        return Started.of(
-            part(np.array(where, np.intp), [parsed[i] for i in where], one) for one, where in groups.items()
-        )
+        return Started.of(part(where, [parsed[i] for i in where], one) for one, where in groups.items())
 
     def start_score(
         self,
@@ -209,7 +204,7 @@ class Opened:
         planned = entities.plan(self.recipe, self.engine.tokenizer, given, how, length, special)
         submit = functools.partial(self.engine.submit, length=Length(), lane="bulk", wait=True, use_cache=use_cache)
         call = submit(entities.TASK, planned.inputs, entities.PARAMS)
-        return planned, Started([Part(np.array(planned.text_of_window, np.intp), call)])
+        return planned, Started([Part(planned.text_of_window, call)])
 
     def start_zero_shot(
         self, texts: str | Sequence[str], labels: str | Sequence[str], multi_label: bool, template: str, **more: Any

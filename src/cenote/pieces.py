@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .chunks import check_whole, refuse_long
 from .errors import BadInput, CenoteError, NoInputs, TooLong
-from .types import Encoded, FloatArray, Framed, Input, Length, Pair, ReadKey, Tokens
+from .types import Encoded, FloatArray, Input, Length, Pair, ReadKey, Tokens
 
 if TYPE_CHECKING:
     from .recipe import Recipe
@@ -105,8 +105,8 @@ class Reader:
     def estimate(self, inputs: Sequence[Input]) -> int:
         """About how many tokens `inputs` have, without tokenising them."""
         most = self.limit if self.length.on_long == "cut" else None
-        counts = (_num_bytes(item) // _BYTES_PER_TOKEN + 1 for item in inputs)
-        return sum(counts) if most is None else sum(min(count, most) for count in counts)
+        counts = [_num_bytes(item) // _BYTES_PER_TOKEN + 1 for item in inputs]
+        return sum(counts) if most is None else sum([min(count, most) for count in counts])
 
     def shape(self, rows: FloatArray) -> FloatArray:
         """Rows as the model gave them, with the options of the call applied."""
@@ -252,14 +252,14 @@ def _reworded(error: CenoteError, what: str, index: int) -> CenoteError:
 
 
 def _num_bytes(item: Input) -> int:
+    if isinstance(item, str):
+        # Beyond ASCII most text takes two or three bytes a character; counting them would mean encoding it.
+        return len(item) if item.isascii() else 3 * len(item)
     if isinstance(item, Tokens):
         return _BYTES_PER_TOKEN * len(item.ids)
     if isinstance(item, Pair):
         return _num_bytes(item.text) + _num_bytes(item.text_pair)
-    if isinstance(item, Framed):
-        return _num_bytes(item.before) + _num_bytes(item.text) + _num_bytes(item.after)
-    # Beyond ASCII most text takes two or three bytes a character; counting them would mean encoding it.
-    return len(item) if item.isascii() else 3 * len(item)
+    return _num_bytes(item.before) + _num_bytes(item.text) + _num_bytes(item.after)
 
 
 def _is_too_long(item: Encoded) -> bool:

@@ -23,9 +23,12 @@ def keyed(prompts: Any, recipe: Recipe) -> tuple[Any, str | None]:
     Raises:
         BadInput: They have several keys, or some have none.
     """
+    kinds = _kinds(recipe)
+    if not kinds:
+        return prompts, None
     first = prompts if isinstance(prompts, Mapping) else prompts[0] if isinstance(prompts, list) and prompts else None
     key = next(iter(first)) if isinstance(first, Mapping) and len(first) == 1 else None
-    if key not in _kinds(recipe):
+    if key not in kinds:
         return prompts, None
     each = [prompts] if isinstance(prompts, Mapping) else prompts
     others = [one for one in each if not isinstance(one, Mapping) or set(one) != {key}]

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from tqdm import tqdm
 
 from .call import Call
@@ -34,7 +33,7 @@ class Part:
         named: What errors say of each, where that is more than what it is called and its position.
     """
 
-    where: NDArray[np.intp]
+    where: Sequence[int]
     call: Call
     called: str = "input"
     named: Named | None = None
@@ -64,7 +63,7 @@ class Part:
 
     def _positioned(self, number: int) -> tuple[int, str]:
         counts = self.called != "input" or number >= len(self.where)
-        position = number if counts else int(self.where[number])
+        position = number if counts else self.where[number]
         return position, f"{self.called} {position}"
 
 
@@ -133,13 +132,13 @@ class Started:
         encoded = [Encoded(np.zeros(0, np.int32))] * num
         both = list(zip(self.parts, outcomes, strict=True))
         for part, outcome in both:
-            for position, row, item in zip(part.where.tolist(), outcome.rows, outcome.encoded, strict=True):
+            for position, row, item in zip(part.where, outcome.rows, outcome.encoded, strict=True):
                 rows[position], encoded[position] = row, item
         return Outcome(
             rows,
             encoded,
-            errors={int(part.where[at]): e for part, o in both for at, e in o.errors.items()},
-            cached=frozenset(int(part.where[at]) for part, outcome in both for at in outcome.cached),
+            errors={part.where[at]: e for part, o in both for at, e in o.errors.items()},
+            cached=frozenset(part.where[at] for part, outcome in both for at in outcome.cached),
             queue_s=max(outcome.queue_s for outcome in outcomes),
             tokenize_s=sum(outcome.tokenize_s for outcome in outcomes),
             inference_s=sum(outcome.inference_s for outcome in outcomes),
@@ -151,7 +150,7 @@ def parts_of(groups: Iterable[Group], submit: Callable[[str, Sequence[Input], An
     start = 0
     for group in groups:
         stop = start + len(group.inputs)
-        yield Part(np.arange(start, stop), submit(group.task, group.inputs, group.params), group.called)
+        yield Part(range(start, stop), submit(group.task, group.inputs, group.params), group.called)
         start = stop
 
 

@@ -319,7 +319,7 @@ class Outcome:
     @property
     def num_tokens(self) -> int:
         """Input tokens after cutting, over all inputs; this is what usage counts."""
-        return sum(len(e.ids) for e in self.encoded)
+        return sum([len(e.ids) for e in self.encoded])
 
     def num_cached_tokens(self, index: int) -> int:
         """Tokens of the input at `index` if a cache answered it, else 0."""
@@ -328,7 +328,7 @@ class Outcome:
     @property
     def num_truncated(self) -> int:
         """How many inputs were cut."""
-        return sum(1 for e in self.encoded if e.num_cut)
+        return sum([e.num_cut > 0 for e in self.encoded])
 
     @property
     def num_cut_tokens(self) -> int:
@@ -338,7 +338,7 @@ class Outcome:
     @property
     def num_pieces(self) -> int:
         """In how many pieces the model read all inputs."""
-        return sum(e.num_pieces for e in self.encoded)
+        return sum([e.num_pieces for e in self.encoded])
 
     def raise_first(self) -> None:
         """Raise the error of the first input that has one; do nothing if all went well."""

@@ -102,7 +102,8 @@ def _endpoint(door: Door, rows: Sequence[Route]) -> Endpoint:
             response = await _answer(door, rows, request)
         except Exception as error:
             return refusals.answer(error, request.state.dialect, request.state.request_id)
-        await encodings.pack(request, response, door.settings.gzip_min_bytes)
+        if encodings.is_packable(response, door.settings.gzip_min_bytes):
+            await encodings.pack(request, response)
         return response
 
     return endpoint

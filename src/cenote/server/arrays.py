@@ -5,7 +5,7 @@ from __future__ import annotations
 import binascii
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -95,6 +95,6 @@ def _narrowed(rows: FloatArray, dtype: EmbedDtype) -> NDArray[Any]:
     return array
 
 
-def _each(rows: FloatArray | list[FloatArray], change: Callable[[FloatArray], NDArray[Any]]) -> Iterator[NDArray[Any]]:
+def _each(rows: FloatArray | list[FloatArray], change: Callable[[FloatArray], NDArray[Any]]) -> Iterable[NDArray[Any]]:
     """Every row changed; a matrix is changed at one go."""
-    yield from change(rows) if isinstance(rows, np.ndarray) else map(change, rows)
+    return change(rows) if isinstance(rows, np.ndarray) else map(change, rows)

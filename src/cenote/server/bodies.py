@@ -105,7 +105,8 @@ def decode(raw: bytes, rows: Sequence[Route]) -> Decoded:
         raise Refusal(400, f"The body is not JSON: {error}.{lone} Send one JSON object in UTF-8.") from None
     except RecursionError:
         raise Refusal(400, "The body is nested too deeply. Send a flat JSON object.") from None
-    return Decoded(route, body, tuple(name for name in names if name not in route.fields))
+    ignored = () if route.fields.issuperset(seen) else tuple(name for name in names if name not in route.fields)
+    return Decoded(route, body, ignored)
 
 
 def converted(given: Mapping[str, Any], kind: type[T], where: str = "") -> T:

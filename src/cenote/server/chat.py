@@ -38,6 +38,9 @@ class Style:
     tools: Sequence[Mapping[str, Any]] | None = None
 
 
+_PLAIN: Final = Style()
+
+
 def style(
     door: Door,
     *,
@@ -52,6 +55,8 @@ def style(
     Raises:
         BadInput: The request brings a template that is not trusted, or asks for two ends at once.
     """
+    if template is None and not (variables or add_generation_prompt or continue_final_message or tools):
+        return _PLAIN
     left = dict(variables or {})
     own = left.pop("chat_template", None) if template is None else template
     if own is not None:

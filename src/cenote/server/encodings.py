@@ -67,15 +67,14 @@ def unpacked(raw: bytes, max_bytes: int) -> bytes:
     raise Refusal(400, f"The gzip body has more than {_MOST_MEMBERS} members; send it as one.")
 
 
-async def pack(request: Request, response: Response, min_bytes: int) -> None:
-    """Pack the body of `response` where the client takes that, its size is between, and packing is worth it.
+def is_packable(response: Response, min_bytes: int) -> bool:
+    """Whether the body of `response` is of a size to be packed; with 0 for `min_bytes` none is."""
+    return 0 < min_bytes <= len(response.body) <= _MOST_BYTES
 
-    Args:
-        min_bytes: 0 packs nothing.
-    """
+
+async def pack(request: Request, response: Response) -> None:
+    """Pack the body of `response`, which is packable, where the client takes that and it is worth it."""
     body = bytes(response.body)
-    if not min_bytes or not min_bytes <= len(body) <= _MOST_BYTES:
-        return
     response.headers["vary"] = "accept-encoding"
     if not _takes_gzip(request.headers.get("accept-encoding", "")):
         return

@@ -6,7 +6,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
 import orjson
 from msgspec import Struct
 from starlette.requests import Request
@@ -48,7 +47,7 @@ async def answer(door: Door, request: Request, body: PoolingRequest, engine: Eng
         prompts = await plugged.prompts_of(plugin, data, request_id)
         planned = plugged.plan(engine.recipe, plugin, prompts, None, True)
         submit = calls.submits(request, engine, length, body.priority)
-        part = Part(np.arange(len(planned.inputs)), submit(planned.task, planned.inputs, planned.params[0]))
+        part = Part(range(len(planned.inputs)), submit(planned.task, planned.inputs, planned.params[0]))
         outcome = await calls.finish(request, Started([part]))
         answer = await plugged.answer_of(plugin, planned, outcome, engine.recipe, request_id)
     whole = {"request_id": asked_as, "created_at": int(time.time()), "data": answer}

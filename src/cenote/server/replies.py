@@ -56,7 +56,7 @@ def _rows(first: Mapping[str, Any], outcome: Outcome, body: ArrayFields, item: s
     parts: list[Any] = (
         arrays.base64(outcome.rows, body.embed_dtype, body.endianness)
         if body.encoding_format == "base64"
-        else list(arrays.numbers(outcome.rows))
+        else arrays.numbers(outcome.rows)
     )
     data = [{"index": index, "object": item, key: part} for index, part in enumerate(parts)]
     return listed(first, data, outcome, told)

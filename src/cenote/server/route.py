@@ -104,8 +104,15 @@ def by_place(routes: Iterable[Route]) -> dict[tuple[str, str], list[Route]]:
     return dict(sorted(found.items(), key=lambda item: (item[0][0].count("{"), item[0])))
 
 
-def by_header(rows: Sequence[Route], headers: Mapping[str, str]) -> list[Route]:
+def asks_header(rows: Sequence[Route]) -> bool:
+    """Whether a header tells which of `rows` a request is for."""
+    return len(rows) > 1 and any(row.header for row in rows)
+
+
+def by_header(rows: Sequence[Route], headers: Mapping[str, str]) -> Sequence[Route]:
     """Those of `rows` that a request with these headers may be for; never none."""
+    if not asks_header(rows):
+        return rows
     fitting = [row for row in rows if row.header is None or headers.get(row.header[0], "").lower() == row.header[1]]
     return fitting or [rows[-1]]
 
@@ -134,13 +141,15 @@ class Dialects:
         self._rows: dict[str, list[Route]] = {}
         for (path, _), rows in by_place(routes).items():
             self._rows.setdefault(path, []).extend(rows)
+        self._by_path = {path: expected(rows).dialect for path, rows in self._rows.items() if not asks_header(rows)}
         self._varying = [(path.partition("{")[0], rows) for path, rows in self._rows.items() if "{" in path]
         self._by_prefix = {one.name: one for row in routes for one in (row.dialect, *row.also) if one.prefixed}
 
     def at(self, path: str, headers: Mapping[str, str]) -> Dialect:
         """That of the prefix, else that of the rows of `path`, else the operators'."""
         prefix = path[1:].partition("/")[0]
-        if prefix in self._by_prefix:
-            return self._by_prefix[prefix]
+        known = self._by_prefix.get(prefix) or self._by_path.get(path)
+        if known is not None:
+            return known
         rows = self._rows.get(path) or next((some for start, some in self._varying if path.startswith(start)), None)
         return expected(by_header(rows, headers)).dialect if rows else OPS

@@ -5,7 +5,7 @@ Requests grow from `CallFields` (every call) to `PromptFields` (texts or convers
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -222,6 +222,7 @@ class Usage(Struct, kw_only=True):
 
 def usage(num_tokens: int) -> dict[str, int | None]:
     """`Usage` as it goes over the wire."""
-    counted = Usage(prompt_tokens=num_tokens, total_tokens=num_tokens)
-    as_dict: dict[str, int | None] = msgspec.to_builtins(counted)
-    return as_dict
+    return {**_NO_TOKENS, "prompt_tokens": num_tokens, "total_tokens": num_tokens}
+
+
+_NO_TOKENS: Final[dict[str, int | None]] = msgspec.to_builtins(Usage(prompt_tokens=0, total_tokens=0))

@@ -49,7 +49,7 @@ class TokenIds:
         Raises:
             BadInput: Ids are not in the vocabulary, or are the model's without what the model puts around a text.
         """
-        num_ids = sum(len(item.ids) for item in given.inputs if isinstance(item, Tokens))
+        num_ids = sum([len(item.ids) for item in given.inputs if isinstance(item, Tokens)])
         if not num_ids:
             return given
         read = _check if self._encoding is None else self._texts

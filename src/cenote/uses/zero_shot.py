@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..activations import apply
 from ..errors import BadInput, UnsupportedTask
@@ -70,11 +69,11 @@ class Plan:
         """What the model reads: for each text one pair with each hypothesis."""
         return [Pair(text, hypothesis) for text in self.texts for hypothesis in self.hypotheses]
 
-    def named_at(self, pairs: Sequence[int] | NDArray[np.intp]) -> Callable[[int], tuple[int, str]]:
+    def named_at(self, pairs: Sequence[int]) -> Callable[[int], tuple[int, str]]:
         """What errors say of some pairs: for the number of one among `pairs` its text's position, and its words."""
 
         def named(number: int) -> tuple[int, str]:
-            text, label = divmod(int(pairs[number]), len(self.labels))
+            text, label = divmod(pairs[number], len(self.labels))
             return text, f"text {text} with the label {self.labels[label]!r}"
 
         return named
