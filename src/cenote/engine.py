@@ -20,7 +20,7 @@ from .config import MachineSettings
 from .errors import CenoteError
 from .forward import Answered, End, Failed, RunsBatches, forward
 from .gathered import Gathered
-from .scheduler import Lane, Pending
+from .scheduler import Lane, Pending, share
 from .shared import Shared
 from .stats import Snapshot, Stats
 from .types import FloatArray, Input, Length, Outcome
@@ -74,6 +74,7 @@ class Engine:
         self.machine, self._shared = machine, shared
         self._calls: set[Call] = set()
         self._cache = RowCache(machine.cache_bytes) if machine.cache_bytes else None
+        self._running_seqs = 0
         self._admission = Admission(self.name, machine.max_queue_tokens, shared.room, self.stats.tokens_per_s)
         self._waiting = Waiting(self._admission, shared.work)
         self._gathered = Gathered(self.name, shared, self._note, self._end)
@@ -240,11 +241,11 @@ class Engine:
     def take(self) -> list[Pending[Call]]:
         """The next batch for one worker; empty if nothing waits. What it returns must go to `run`."""
         with self._shared.lock:
-            shared, num_workers = self._shared, self.runner.num_workers
-            is_all = shared.num_open == 1 and all(call.work.num_unadded == 0 for call in self._calls)
-            budget = self._waiting.share(num_workers, others_run=shared.num_running >= num_workers - 1, is_all=is_all)
+            num_workers, num_tokens = self.runner.num_workers, self._waiting.num_tokens
+            budget = share(num_tokens, num_workers, others_run=self._shared.num_running >= num_workers - 1)
             batch, late = self._waiting.take(min(budget, self.runner.max_batch_tokens), self.machine.max_batch_seqs)
-            shared.num_running += bool(batch)
+            self._running_seqs += len(batch)
+            self._shared.num_running += bool(batch)
         for call in late:
             self._shared.soon(call.expire)
         return batch
@@ -259,7 +260,7 @@ class Engine:
                 answered += self._hand_out(end)
         finally:
             with self._shared.lock:
-                self._waiting.ran(batch)
+                self._running_seqs -= len(batch)
                 self._shared.num_running -= 1
         self._answered(answered, time.monotonic() - began_s)
 
@@ -380,7 +381,7 @@ class Engine:
             return self.stats.snapshot(
                 waiting_seqs=self._waiting.num_seqs,
                 waiting_tokens=self._waiting.num_tokens,
-                running_seqs=self._waiting.num_running_seqs,
+                running_seqs=self._running_seqs,
                 cache_bytes=0 if self._cache is None else self._cache.num_bytes,
                 open_calls=len(self._calls),
             )

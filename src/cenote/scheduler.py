@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeAlias, TypeVar, get_args
 
@@ -143,44 +143,13 @@ class Scheduler(Generic[C]):
             del self._by_call[pending.call]
 
 
-def share(waiting_tokens: int, num_workers: int, *, others_run: bool, left_tokens: int | None = None) -> int:
+def share(waiting_tokens: int, num_workers: int, *, others_run: bool) -> int:
     """How many of the tokens that wait one worker should take.
 
     Args:
         others_run: Whether all other workers are busy; else they help at once.
-        left_tokens: About how many tokens of running batches are left, where nothing more will come; then all workers
-            should end together.
     """
-    if left_tokens is not None:
-        return max(-(-(waiting_tokens + left_tokens) // num_workers), FEW_TOKENS)
     return max(-(-waiting_tokens // num_workers), GOOD_TOKENS if others_run else FEW_TOKENS)
-
-
-class Running(Generic[C]):
-    """The batches that run, and about how far they are: as far as the last one would be that ended."""
-
-    def __init__(self) -> None:
-        self._began: dict[Pending[C], tuple[float, int, int]] = {}  # by the first of each: when, tokens, sequences
-        self._tokens_per_s = 0.0
-
-    @property
-    def num_seqs(self) -> int:
-        """Sequences that run."""
-        return sum(num_seqs for _, _, num_seqs in self._began.values())
-
-    def left_tokens(self, now_s: float) -> int:
-        """About how many of the tokens that run are not computed yet."""
-        each = (num - (now_s - began_s) * self._tokens_per_s for began_s, num, _ in self._began.values())
-        return int(sum(max(0.0, left) for left in each))
-
-    def begin(self, batch: Sequence[Pending[C]], now_s: float) -> None:
-        """`batch`, which is not empty, runs from now on."""
-        self._began[batch[0]] = now_s, sum(pending.num_tokens for pending in batch), len(batch)
-
-    def end(self, batch: Sequence[Pending[C]], now_s: float) -> None:
-        """`batch` has run."""
-        began_s, num_tokens, _ = self._began.pop(batch[0])
-        self._tokens_per_s = num_tokens / max(now_s - began_s, 1e-9)
 
 
 def _length_then_arrival(pending: Pending[C]) -> tuple[int, int]:

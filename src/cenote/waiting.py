@@ -1,16 +1,15 @@
-"""What waits for a forward of one model or runs, and those inputs that wait for the row of an equal one."""
+"""What waits for a forward of one model, and those inputs that wait for the row of an equal one."""
 
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Iterable, Sequence
 from threading import Condition
 
 from .admission import Admission
 from .call import Call
 from .inflight import InFlight
-from .scheduler import Pending, Running, Scheduler, share
+from .scheduler import Pending, Scheduler
 
 
 class Waiting:
@@ -25,7 +24,6 @@ class Waiting:
         self._admission, self._work = admission, work
         self._scheduler: Scheduler[Call] = Scheduler()
         self._in_flight = InFlight()
-        self._running: Running[Call] = Running()
 
     @property
     def num_seqs(self) -> int:
@@ -36,16 +34,6 @@ class Waiting:
     def num_tokens(self) -> int:
         """Their tokens."""
         return self._scheduler.waiting_tokens
-
-    @property
-    def num_running_seqs(self) -> int:
-        """Sequences in the batches that run."""
-        return self._running.num_seqs
-
-    def share(self, num_workers: int, *, others_run: bool, is_all: bool) -> int:
-        """`scheduler.share` of what waits; `is_all`: nothing else is known to come."""
-        left_tokens = self._running.left_tokens(time.monotonic()) if is_all else None
-        return share(self.num_tokens, num_workers, others_run=others_run, left_tokens=left_tokens)
 
     def enter(self, sequences: Iterable[Pending[Call]], *, tell: bool) -> None:
         """Let sequences wait: for a worker, or for an equal one that waits or runs.
@@ -64,8 +52,7 @@ class Waiting:
     def take(self, max_tokens: int, max_seqs: int) -> tuple[list[Pending[Call]], set[Call]]:
         """The next batch, see `Scheduler.take`, which runs from now on, and calls whose deadline has passed.
 
-        Whoever asks must give the batch to `ran` later, and end these calls; nothing of them is in the batch, which is
-        empty only if nothing waits.
+        Whoever asks must end the latter; nothing of them is in the batch, which is empty only if nothing waits.
         """
         all_late: set[Call] = set()
         while taken := self._scheduler.take(max_tokens, max_seqs):
@@ -83,13 +70,7 @@ class Waiting:
             if taken:
                 break
         self._in_flight.begin(taken)
-        if taken:
-            self._running.begin(taken, time.monotonic())
         return taken, all_late
-
-    def ran(self, batch: Sequence[Pending[Call]]) -> None:
-        """A batch that `take` gave no longer runs."""
-        self._running.end(batch, time.monotonic())
 
     def finish(self, batch: Iterable[Pending[Call]]) -> list[list[Pending[Call]]]:
         """`batch` has run: each of it, and after it those that get the same, whose calls have not ended."""

@@ -7,17 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cenote.scheduler import (
-    BULK_EVERY,
-    OLDEST_EVERY,
-    SMALL_BATCHES,
-    SMALL_TOKENS,
-    Lane,
-    Pending,
-    Running,
-    Scheduler,
-    share,
-)
+from cenote.scheduler import BULK_EVERY, OLDEST_EVERY, SMALL_BATCHES, SMALL_TOKENS, Lane, Pending, Scheduler, share
 from cenote.types import Encoded, ReadKey
 
 READ = ReadKey("embed")
@@ -193,24 +183,3 @@ def test_little_is_not_split_and_less_so_where_nobody_is_free(
     waiting: int, num_workers: int, others_run: bool, tokens: int
 ) -> None:
     assert share(waiting, num_workers, others_run=others_run) == tokens
-
-
-@pytest.mark.parametrize(
-    ("waiting", "left", "num_workers", "tokens"),
-    [(2000, 500, 2, 1250), (500, 900, 2, 700), (300, 100, 2, 200), (100, 50, 2, 128), (1000, 200, 4, 300)],
-)
-def test_at_the_end_all_workers_end_together(waiting: int, left: int, num_workers: int, tokens: int) -> None:
-    assert share(waiting, num_workers, others_run=True, left_tokens=left) == tokens
-
-
-def test_how_far_running_batches_are() -> None:
-    running: Running[str] = Running()
-    first, second = [pending(100), pending(60)], [pending(40)]
-    running.begin(first, 10.0)
-    assert (running.num_seqs, running.left_tokens(12.0)) == (2, 160)  # nothing has ended yet
-    running.begin(second, 10.5)
-    running.end(second, 11.0)  # 80 a second
-    assert (running.num_seqs, running.left_tokens(11.0)) == (2, 80)
-    assert running.left_tokens(13.0) == 0
-    running.end(first, 13.0)
-    assert (running.num_seqs, running.left_tokens(13.0)) == (0, 0)
