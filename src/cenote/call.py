@@ -187,9 +187,18 @@ class Call:
             check_shaped(self.task, outcome.rows, self.num_inputs)
         return outcome
 
-    def resolve(self, result: Outcome | BaseException) -> None:
-        """Give the future its result; only the one who ended the call does this, once."""
+    def close(self, result: Outcome | CenoteError) -> str:
+        """How the call ends for its caller: `ok`, or the kind of an error; no cancelling reaches it any more.
+
+        Only the one who ended it asks, once, and then gives the result to `resolve`.
+        """
         if not self.future.set_running_or_notify_cancel():
+            return Cancelled.kind
+        return "ok" if isinstance(result, Outcome) else result.kind
+
+    def resolve(self, result: Outcome | CenoteError) -> None:
+        """Give the future its result, unless it was cancelled before `close`."""
+        if self.future.cancelled():
             return
         if isinstance(result, BaseException):
             self.future.set_exception(result)

@@ -362,7 +362,7 @@ class Engine:
             self._admission.hold(call, -call.work.held_tokens)
             call.work.release()
             self._shared.room.notify_all()
-        end = "ok" if isinstance(result, Outcome) else result.kind
+        end = call.close(result)
         self.stats.call_ended(end, call.work.queue_s or 0.0, call.work.tokenize_s, call.work.inference_s)
         call.resolve(result)
 
